@@ -1,0 +1,1 @@
+"""The embedded cluster: a real control plane, a node agent and a simulated engine on one machine."""

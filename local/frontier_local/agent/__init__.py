@@ -1,0 +1,1 @@
+"""The node agent: runs pods as local processes."""

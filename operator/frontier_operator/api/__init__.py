@@ -1,0 +1,1 @@
+"""The resources: names, models, conditions and reasons."""

@@ -1,0 +1,1 @@
+"""Pure decisions; nothing here does I/O or reads a clock."""

@@ -1,0 +1,1 @@
+"""The kopf side: thin functions that start, wake and stop loops."""

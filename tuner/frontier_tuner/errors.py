@@ -1,0 +1,27 @@
+"""What can go wrong in the tuner, as exceptions.
+
+    TunerError
+    ├── InvalidSpaceError      the search space contradicts itself; carries every problem found
+    ├── MeasurementError       Prometheus could not be asked, or answered with an error
+    └── PlantError             an engine or a load generator could not be started
+"""
+
+
+class TunerError(Exception):
+    """Any error that the tuner raises on purpose."""
+
+
+class InvalidSpaceError(TunerError):
+    """The search space cannot be used; `problems` lists every sentence a user should read."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class MeasurementError(TunerError):
+    """Prometheus could not be reached or refused a query; says nothing about the configuration."""
+
+
+class PlantError(TunerError):
+    """An engine or a load generator could not be started for a reason of its surroundings."""

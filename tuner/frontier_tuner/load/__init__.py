@@ -1,0 +1,1 @@
+"""The load generator: sends requests, streams answers, exports what a client sees."""

@@ -1,0 +1,1 @@
+"""Measurement through Prometheus: queries, windows and the values read from them."""
