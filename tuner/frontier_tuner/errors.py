@@ -1,7 +1,9 @@
 """What can go wrong in the tuner, as exceptions.
 
     TunerError
+    ├── FactsError             a model or a GPU is not known, or a fact about it is wrong
     ├── InvalidSpaceError      the search space contradicts itself; carries every problem found
+    ├── JournalError           a journal cannot be read back
     ├── MeasurementError       Prometheus could not be asked, or answered with an error
     └── PlantError             an engine or a load generator could not be started
 """
@@ -9,6 +11,14 @@
 
 class TunerError(Exception):
     """Any error that the tuner raises on purpose."""
+
+
+class FactsError(TunerError):
+    """A model or a GPU is not known, or a fact about it is wrong; the message says what to give."""
+
+
+class JournalError(TunerError):
+    """A journal, or a record in it, cannot be read back; the message names the place."""
 
 
 class InvalidSpaceError(TunerError):

@@ -28,9 +28,11 @@ CONFIGURATION_REASONS = {
 INFRASTRUCTURE_REASONS = {
     "Unschedulable": "no node could take the pod in time",
     "ImagePullFailed": "the image could not be pulled",
+    "ContainerConfigError": "the container could not be made from its pod's description",
     "PodLost": "the pod was evicted, pre-empted or deleted",
     "LoadFailed": "the load generator failed",
     "MetricsMissing": "Prometheus did not have the window's metrics",
+    "WindowInvalid": "no window of a rung could be trusted",
     "DeadlineExceeded": "the trial took longer than its deadline",
 }
 

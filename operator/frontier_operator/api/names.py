@@ -34,3 +34,5 @@ ENGINE_CONTAINER = "engine"
 ENGINE_PORT = 8000
 LOAD_CONTAINER = "load"
 LOAD_METRICS_PORT = 9100
+ANNOTATION_CONFIGURATION = f"{GROUP}/configuration-values"
+"""On serving Deployments: the configuration as JSON, so that a lost status can be rebuilt."""

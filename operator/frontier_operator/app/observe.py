@@ -1,0 +1,216 @@
+"""Gathers an observation: everything that the decision may know, read at one time."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from frontier_operator.api import names
+from frontier_operator.api.v1alpha1 import FieldError, InferenceDeploymentSpec, parse
+from frontier_operator.core import views
+from frontier_operator.core.observation import LoadView, Observation, PodView, ServingView, TrialView, Tunables
+from frontier_operator.core.rollout import decode_configuration, parse_time
+from frontier_operator.ports import LiveRequest, Manifest, Ports, Pricing, RungRequest
+from frontier_tuner.engines.vllm import gpus
+from frontier_tuner.errors import InvalidSpaceError, MeasurementError, TunerError
+from frontier_tuner.load.summary import parse_summary
+from frontier_tuner.measurement import Measurement, Window
+from frontier_tuner.space import SearchSpace
+from frontier_tuner.study import fingerprint, space_of
+
+LIVE_WINDOW = timedelta(minutes=2)
+"""How far back the incumbent's live window reaches while no canary runs."""
+
+
+@dataclass(frozen=True)
+class _Owned:
+    """The API objects that belong to one InferenceDeployment."""
+
+    trials: Sequence[Manifest]
+    pods: Sequence[Manifest]
+    jobs: Sequence[Manifest]
+    deployments: Sequence[Manifest]
+
+
+def observe(manifest: Manifest, ports: Ports, tunables: Tunables) -> Observation:
+    """Return one look at an InferenceDeployment; asks the API server and, where a window has ended, Prometheus."""
+    metadata = manifest["metadata"]
+    parsed = parse(manifest)
+    space: SearchSpace | None = None
+    problems: tuple[FieldError, ...] = ()
+    spec: InferenceDeploymentSpec | None = None
+    if isinstance(parsed, list):
+        problems = tuple(parsed)
+    else:
+        spec = parsed
+        space, problems = _space(parsed)
+    owned = _owned(ports, metadata["namespace"], metadata["name"])
+    study = fingerprint(spec) if spec is not None else ""
+    observation = Observation(
+        now=ports.clock.now(),
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        generation=int(metadata["generation"]),
+        annotations=metadata.get("annotations") or {},
+        spec=spec if space is not None else None,
+        problems=problems,
+        status=manifest.get("status") or {},
+        space=space,
+        fingerprint=study,
+        tunables=tunables,
+        serving=_serving(owned),
+    )
+    if spec is None or space is None:
+        return observation
+    trials = [_trial(item, owned, spec, ports) for item in owned.trials]
+    current = sorted((t for t in trials if t.fingerprint == study), key=lambda t: t.number)
+    stale = [t for t in trials if t.fingerprint != study and not (t.finished and t.engine is None and not t.loads)]
+    observation = replace(observation, trials=tuple(current), stale_trials=tuple(stale))
+    return _with_live(observation, spec, ports)
+
+
+def _space(spec: InferenceDeploymentSpec) -> tuple[SearchSpace | None, tuple[FieldError, ...]]:
+    try:
+        return space_of(spec), ()
+    except InvalidSpaceError as error:
+        return None, tuple(FieldError("spec.search.parameters", "", problem) for problem in error.problems)
+    except TunerError as error:
+        return None, (FieldError("spec.model", "", str(error)),)
+
+
+def _owned(ports: Ports, namespace: str, name: str) -> _Owned:
+    labels = {names.LABEL_DEPLOYMENT: name}
+    return _Owned(
+        trials=ports.objects.find(names.TUNING_TRIAL, namespace, labels),
+        pods=ports.objects.find("Pod", namespace, labels),
+        jobs=ports.objects.find("Job", namespace, labels),
+        deployments=ports.objects.find("Deployment", namespace, labels),
+    )
+
+
+def _label(manifest: Mapping[str, Any], label: str) -> str:
+    return str((manifest["metadata"].get("labels") or {}).get(label, ""))
+
+
+def _serving(owned: _Owned) -> tuple[ServingView, ...]:
+    pods = defaultdict(list)
+    for item in owned.pods:
+        if _label(item, names.LABEL_ROLE) == "serving":
+            pods[_label(item, names.LABEL_CONFIGURATION)].append(item)
+    return tuple(
+        views.serving(item, pods[_label(item, names.LABEL_CONFIGURATION)])
+        for item in owned.deployments
+        if "deletionTimestamp" not in item["metadata"]
+        and names.ANNOTATION_CONFIGURATION in (item["metadata"].get("annotations") or {})
+    )
+
+
+def _trial(manifest: Manifest, owned: _Owned, spec: InferenceDeploymentSpec, ports: Ports) -> TrialView:
+    name = manifest["metadata"]["name"]
+    engine = next((item for item in owned.pods if item["metadata"]["name"] == name), None)
+    known = len((manifest.get("status") or {}).get("measurements") or [])
+    finished = bool((manifest.get("status") or {}).get("outcome"))
+    loads = []
+    for job in owned.jobs:
+        if _label(job, names.LABEL_TRIAL) != name or "deletionTimestamp" in job["metadata"]:
+            continue
+        view = _load(job, owned)
+        if view.state == "Succeeded" and view.index == known and not finished:
+            view = _measured(view, job, owned, spec, ports, manifest)
+        loads.append(view)
+    return views.trial(manifest, engine, loads)
+
+
+def _load(job: Manifest, owned: _Owned) -> LoadView:
+    status = job.get("status") or {}
+    state: Literal["Running", "Succeeded", "Failed"] = "Running"
+    message = ""
+    finished_at = None
+    for condition in status.get("conditions") or []:
+        if condition["status"] == "True" and condition["type"] in {"Complete", "Failed"}:
+            state = "Succeeded" if condition["type"] == "Complete" else "Failed"
+            message = condition.get("message", "") if state == "Failed" else ""
+            finished_at = parse_time(condition["lastTransitionTime"])
+    pod = _load_pod(job, owned)
+    if state == "Failed" and pod is not None and pod.last_words:
+        message = f"{message}: {pod.last_words}"
+    index = int(_label(job, names.LABEL_RUNG))
+    return LoadView(index, job["metadata"]["name"], state, message, finished_at=finished_at)
+
+
+def _load_pod(job: Manifest, owned: _Owned) -> PodView | None:
+    for item in owned.pods:
+        owners = item["metadata"].get("ownerReferences") or []
+        if any(owner["uid"] == job["metadata"]["uid"] for owner in owners):
+            return views.pod(item, names.LOAD_CONTAINER)
+    return None
+
+
+def _measured(
+    view: LoadView, job: Manifest, owned: _Owned, spec: InferenceDeploymentSpec, ports: Ports, trial: Manifest
+) -> LoadView:
+    pod = _load_pod(job, owned)
+    if pod is None:
+        return replace(view, metrics_error="the load generator's pod is gone and its summary with it")
+    try:
+        summary = parse_summary(pod.last_words)
+    except MeasurementError as error:
+        return replace(view, state="Failed", message=str(error))
+    request = RungRequest(
+        namespace=job["metadata"]["namespace"],
+        engine_pod=trial["metadata"]["name"],
+        load_pod=pod.name,
+        summary=summary,
+        objectives=spec.to_objectives(),
+        pricing=_pricing(spec, int(trial["spec"]["gpus"])),
+        min_requests=spec.measurement.min_requests,
+    )
+    try:
+        return replace(view, measurement=ports.metrics.rung(request))
+    except MeasurementError as error:
+        return replace(view, metrics_error=str(error))
+
+
+def _pricing(spec: InferenceDeploymentSpec, gpus: int) -> Pricing:
+    return Pricing(gpus, float(spec.hardware.price_per_gpu_hour))
+
+
+def _with_live(observation: Observation, spec: InferenceDeploymentSpec, ports: Ports) -> Observation:
+    """Ask for live windows: of both since the canary's step began, else of the incumbent over the last minutes."""
+    status = observation.status
+    candidate = status.get("candidate") or {}
+    started = candidate.get("stepStartedAt")
+    if not (status.get("incumbent") or {}).get("configuration") or (candidate and not started):
+        return observation
+    start = parse_time(started) if started else observation.now - LIVE_WINDOW
+    wanted = [decode_configuration(status["incumbent"]["configuration"])]
+    if candidate:
+        wanted.append(decode_configuration(candidate["configuration"]))
+    live: dict[str, Measurement] = {}
+    errors: dict[str, str] = {}
+    for configuration in wanted:
+        view = observation.serving_of(configuration.hash)
+        ready = tuple(sorted(pod.name for pod in view.pods if pod.started_at is not None)) if view else ()
+        if not ready:
+            errors[configuration.hash] = "no pod serves this configuration"
+            continue
+        held = gpus(configuration) * len(ready)
+        request = LiveRequest(
+            namespace=observation.namespace,
+            pods=ready,
+            window=Window(_not_after(start, observation.now), observation.now),
+            objectives=spec.to_objectives(),
+            pricing=_pricing(spec, held),
+            min_requests=spec.rollout.canary.min_requests,
+        )
+        try:
+            live[configuration.hash] = ports.metrics.live(request)
+        except MeasurementError as error:
+            errors[configuration.hash] = str(error)
+    return replace(observation, live=live, live_errors=errors)
+
+
+def _not_after(start: datetime, now: datetime) -> datetime:
+    return min(start, now - timedelta(seconds=1))

@@ -1,0 +1,70 @@
+"""The decision of one pass: total, pure, and the same for the same observation."""
+
+from frontier_operator.api import conditions as reasons
+from frontier_operator.core.decision import Action, Decision, RolloutState
+from frontier_operator.core.observation import Observation
+from frontier_operator.core.rollout import decide_rollout, initial_state
+from frontier_operator.core.study import StudyStep, decide_study
+from frontier_operator.core.trials import CANNOT_START
+
+
+def decide(observation: Observation) -> Decision:
+    """Return everything to do for one InferenceDeployment now.
+
+    An invalid spec changes nothing that runs: what serves goes on serving, and the problems are reported.
+    """
+    tunables = observation.tunables
+    if observation.spec is None or observation.space is None:
+        sentences = "; ".join(str(problem) for problem in observation.problems)
+        return Decision((), reasons.INVALID_SPEC, sentences, tunables.idle_seconds)
+    state = initial_state(observation, observation.space.baseline)
+    study = decide_study(observation, state.incumbent, may_begin=_may_begin(observation, state))
+    rollout = decide_rollout(observation, state, study.state)
+    busy = rollout.state.candidate is not None or _open_trials(observation) or _settling(observation, rollout.state)
+    busy = busy or any(isinstance(action, Action) for action in study.actions) or not study.state.stop
+    reason, message = _headline(study, rollout.reason, rollout.message)
+    return Decision(
+        actions=rollout.actions + study.actions,
+        reason=reason,
+        message=message,
+        requeue_after=tunables.poll_seconds if busy else tunables.idle_seconds,
+        rollout=rollout.state,
+        study=study.state,
+    )
+
+
+def _headline(study: StudyStep, reason: str, message: str) -> tuple[str, str]:
+    if reason == reasons.SERVING and not study.state.stop:
+        return study.state.reason, study.state.message
+    return reason, message
+
+
+def _open_trials(observation: Observation) -> bool:
+    return any(
+        not trial.finished or trial.engine is not None or trial.loads
+        for trial in observation.trials + observation.stale_trials
+    )
+
+
+def _settling(observation: Observation, state: RolloutState) -> bool:
+    incumbent = observation.serving_of(state.incumbent.hash)
+    return incumbent is None or incumbent.ready_replicas < state.replicas or len(observation.serving) > 1
+
+
+def _may_begin(observation: Observation, state: RolloutState) -> bool:
+    """Trials begin once the baseline serves, or has shown that it cannot: then only they can find what does."""
+    if observation.trials:
+        return True
+    incumbent = observation.serving_of(state.incumbent.hash)
+    if incumbent is None:
+        return False
+    if incumbent.ready_replicas > 0:
+        return True
+    spec = observation.spec
+    limit = spec.measurement.engine_start_timeout.total_seconds() if spec else 0
+    for pod in incumbent.pods:
+        failing = pod.restarts > 0 or pod.waiting_reason in CANNOT_START
+        late = (observation.now - pod.created).total_seconds() > limit
+        if failing or late:
+            return True
+    return False

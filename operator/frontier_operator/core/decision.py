@@ -1,0 +1,198 @@
+"""What a decision can order: a closed union of frozen actions, and the decision that carries them.
+
+Actions name what shall be, not how: the shell interprets them and each may be repeated without harm.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from frontier_tuner.configuration import Configuration
+from frontier_tuner.frontier import Point
+from frontier_tuner.measurement import Load, Measurement
+from frontier_tuner.selection import Selection
+from frontier_tuner.trial import Purpose, TrialRecord
+
+
+@dataclass(frozen=True)
+class CreateTrial:
+    """Write a TuningTrial; adopted where one of that name exists."""
+
+    name: str
+    number: int
+    purpose: Purpose
+    configuration: Configuration
+    levels: tuple[float, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class StartEngine:
+    """Start the trial's engine pod."""
+
+    trial: str
+    configuration: Configuration
+
+
+@dataclass(frozen=True)
+class StartLoad:
+    """Start the load Job of one rung against the engine at `address`."""
+
+    trial: str
+    index: int
+    load: Load
+    address: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class RecordProgress:
+    """Note on the trial that its engine started or became ready."""
+
+    trial: str
+    started_at: datetime | None
+    ready_at: datetime | None
+
+
+@dataclass(frozen=True)
+class RecordRung:
+    """Append a measurement to the trial."""
+
+    trial: str
+    index: int
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class FinishTrial:
+    """Record the trial's outcome."""
+
+    trial: str
+    record: TrialRecord
+
+
+@dataclass(frozen=True)
+class ReleaseTrial:
+    """Delete the trial's engine pod and load Jobs; its record stays."""
+
+    trial: str
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Let a Deployment of this configuration have so many replicas, and the Service select it."""
+
+    configuration: Configuration
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Retire:
+    """Delete the Deployment of a configuration that serves no more; its pods drain."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Write a Kubernetes event on the InferenceDeployment."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+Action = (
+    CreateTrial
+    | StartEngine
+    | StartLoad
+    | RecordProgress
+    | RecordRung
+    | FinishTrial
+    | ReleaseTrial
+    | Serve
+    | Retire
+    | Announce
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration on its way to become the incumbent.
+
+    Attributes:
+        configuration: What it runs.
+        step: Position in the canary's steps, from 0.
+        started_at: When the rollout began.
+        step_started_at: When every pod of the step was ready, or None while they are not.
+        verdicts: Verdicts of the steps so far, in the shape of the status.
+    """
+
+    configuration: Configuration
+    step: int
+    started_at: datetime
+    step_started_at: datetime | None
+    verdicts: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A configuration that was rolled back at `since` and is not tried again before `until`."""
+
+    configuration_hash: str
+    since: datetime
+    until: datetime
+    message: str
+
+
+@dataclass(frozen=True)
+class RolloutState:
+    """Who serves, who is on the way, and who is kept out; persisted in the status."""
+
+    incumbent: Configuration
+    since: datetime
+    replicas: int = 1
+    candidate: Candidate | None = None
+    blocked: tuple[Blocked, ...] = ()
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """Where the study stands.
+
+    Attributes:
+        stop: Reason of the stop, empty while it runs.
+        stop_message: The sentence beside it.
+        frontier: Non-dominated feasible points.
+        selection: What the target picks of them.
+        reason: Reason for the Converged condition while the study runs.
+        message: The sentence beside it.
+    """
+
+    stop: str = ""
+    stop_message: str = ""
+    frontier: tuple[Point, ...] = ()
+    selection: Selection | None = None
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """All that one pass orders, with the state to report.
+
+    Attributes:
+        actions: In the order to be applied.
+        reason: PascalCase reason of the pass.
+        message: The sentence beside it.
+        requeue_after: Seconds until the next look.
+        rollout: The rollout's next state, or None where the spec is invalid.
+        study: The study's state.
+    """
+
+    actions: tuple[Action, ...]
+    reason: str
+    message: str
+    requeue_after: float
+    rollout: RolloutState | None = None
+    study: StudyState = field(default_factory=StudyState)

@@ -1,0 +1,207 @@
+"""Everything that a decision may know about one InferenceDeployment, as frozen values.
+
+An observation is built by the shell and read by the core. It holds the time, so that a decision needs no clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from frontier_operator.api.v1alpha1 import FieldError, InferenceDeploymentSpec
+from frontier_tuner.configuration import Configuration
+from frontier_tuner.measurement import Measurement
+from frontier_tuner.space import SearchSpace
+from frontier_tuner.trial import Purpose, TrialRecord
+
+
+@dataclass(frozen=True)
+class PodView:
+    """What matters of a pod.
+
+    Attributes:
+        name: Its name.
+        phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+        ready: Whether its Ready condition is True.
+        ip: Its address, empty until it has one.
+        created: When it was created.
+        scheduled_at: When a node took it, or None.
+        unschedulable: The scheduler's message while no node takes it, else empty.
+        waiting_reason: Why its container waits, for example `ErrImagePull`; empty where it does not.
+        waiting_message: The message beside it.
+        started_at: When the container's process started, or None.
+        ready_at: When it became ready, or None.
+        finished_at: When the container ended, or None.
+        exit_code: The container's exit code, or None while it runs.
+        termination_reason: `Completed`, `Error`, `OOMKilled`, or the pod's own reason such as `Evicted`.
+        last_words: The termination message.
+        restarts: How often the container was started again.
+        terminating: Whether it is being deleted.
+    """
+
+    name: str
+    phase: str
+    ready: bool
+    ip: str
+    created: datetime
+    scheduled_at: datetime | None = None
+    unschedulable: str = ""
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    started_at: datetime | None = None
+    ready_at: datetime | None = None
+    finished_at: datetime | None = None
+    exit_code: int | None = None
+    termination_reason: str = ""
+    last_words: str = ""
+    restarts: int = 0
+    terminating: bool = False
+
+
+@dataclass(frozen=True)
+class LoadView:
+    """One load Job: a rung under way or just finished.
+
+    Attributes:
+        index: Position of the rung in its trial.
+        name: Name of the Job.
+        state: How far it is.
+        message: Why it failed, else empty.
+        measurement: What Prometheus said of its window, once it succeeded; None before.
+        metrics_error: Why Prometheus could not be asked, else empty.
+    """
+
+    index: int
+    name: str
+    state: Literal["Running", "Succeeded", "Failed"]
+    message: str = ""
+    measurement: Measurement | None = None
+    metrics_error: str = ""
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class TrialView:
+    """A TuningTrial with what runs for it.
+
+    Attributes:
+        name: Its name.
+        number: Position in the study.
+        purpose: Why it was proposed.
+        configuration: What its engine runs.
+        gpus: GPUs that it holds.
+        levels: Its ladder, ascending.
+        kind: Kind of the ladder's levels.
+        fingerprint: The study it belongs to.
+        reason: Why it was proposed, as a sentence.
+        created: When it was created.
+        measurements: Rungs recorded so far.
+        record: The journal's record once it is finished, else None.
+        engine: The engine's pod, or None.
+        loads: Its load Jobs, by index.
+        started_at: When its engine was first seen started, from the status.
+        ready_at: When its engine was first seen ready, from the status.
+    """
+
+    name: str
+    number: int
+    purpose: Purpose
+    configuration: Configuration
+    gpus: int
+    levels: tuple[float, ...]
+    kind: Literal["Concurrency", "RequestRate"]
+    fingerprint: str
+    reason: str
+    created: datetime
+    measurements: tuple[Measurement, ...] = ()
+    record: TrialRecord | None = None
+    engine: PodView | None = None
+    loads: tuple[LoadView, ...] = ()
+    started_at: datetime | None = None
+    ready_at: datetime | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether its outcome is recorded."""
+        return self.record is not None
+
+
+@dataclass(frozen=True)
+class ServingView:
+    """A Deployment that serves users, one per configuration.
+
+    Attributes:
+        name: Its name.
+        configuration: What its engines run.
+        replicas: Replicas asked for.
+        ready_replicas: Replicas that are ready.
+        pods: Its pods.
+        message: Why it does not progress, else empty.
+    """
+
+    name: str
+    configuration: Configuration
+    replicas: int
+    ready_replicas: int
+    pods: tuple[PodView, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Tunables:
+    """What the operator's settings let a decision know."""
+
+    poll_seconds: float
+    idle_seconds: float
+    scheduling_seconds: float
+    load_deadline_seconds: float
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One look at one InferenceDeployment.
+
+    Attributes:
+        now: When it was taken.
+        name: Name of the object.
+        namespace: Its namespace.
+        uid: Its UID.
+        generation: Generation of its spec.
+        annotations: Its annotations.
+        spec: The parsed spec, or None where it is invalid.
+        problems: Why it is invalid.
+        status: Its status as last written.
+        space: The search space, or None where the spec is invalid.
+        fingerprint: Names the study; trials of another fingerprint are not used.
+        trials: Trials of this fingerprint, by number.
+        stale_trials: Unfinished trials of other fingerprints.
+        serving: Deployments that serve.
+        live: Live windows by configuration hash, where they were asked for.
+        live_errors: Why a live window is unknown, by configuration hash.
+        tunables: Time limits.
+    """
+
+    now: datetime
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    annotations: Mapping[str, str]
+    spec: InferenceDeploymentSpec | None
+    problems: tuple[FieldError, ...]
+    status: Mapping[str, Any]
+    space: SearchSpace | None
+    fingerprint: str
+    tunables: Tunables
+    trials: tuple[TrialView, ...] = ()
+    stale_trials: tuple[TrialView, ...] = ()
+    serving: tuple[ServingView, ...] = ()
+    live: Mapping[str, Measurement] = field(default_factory=dict)
+    live_errors: Mapping[str, str] = field(default_factory=dict)
+
+    def serving_of(self, configuration_hash: str) -> ServingView | None:
+        """Return the Deployment that runs this configuration, or None."""
+        for view in self.serving:
+            if view.configuration.hash == configuration_hash:
+                return view
+        return None

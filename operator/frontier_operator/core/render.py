@@ -1,0 +1,309 @@
+"""Builders of the objects that the operator owns: plain dictionaries, no I/O.
+
+Trial engine and serving engine are rendered by the same function, so that what was measured is what serves.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from frontier_operator.api import names
+from frontier_operator.api.v1alpha1 import InferenceDeploymentSpec
+from frontier_operator.core.decision import CreateTrial, StartLoad
+from frontier_operator.core.merge import strategic_merge
+from frontier_tuner import journal, study
+from frontier_tuner.configuration import Configuration
+from frontier_tuner.durations import format_duration
+from frontier_tuner.engines.vllm import gpus
+
+TRACE_PATH = "/trace"
+STARTUP_PERIOD_SECONDS = 1
+"""How often readiness is probed while an engine starts: the trial pays for every second it waits."""
+
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What the Pod Security Standard `restricted` asks of a container."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The object that owns what is rendered; its deletion takes everything along."""
+
+    kind: str
+    name: str
+    uid: str
+
+    def reference(self) -> dict[str, Any]:
+        """Return the owner reference; it blocks nothing, so deletion never waits for a permission on finalizers."""
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": self.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
+
+def _metadata(
+    name: str, namespace: str, owner: Owner, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": namespace,
+        "labels": dict(labels),
+        "annotations": dict(annotations or {}),
+        "ownerReferences": [owner.reference()],
+    }
+
+
+def command_line(spec: InferenceDeploymentSpec, configuration: Configuration) -> list[str]:
+    """Return the engine's arguments for a configuration: model, address, searched parameters, fixed arguments."""
+    model = study.model_path(study.source_of(spec, configuration))
+    return study.engine_arguments(spec, configuration, model=model, host="$(POD_IP)", port=names.ENGINE_PORT)
+
+
+def _claim(spec: InferenceDeploymentSpec, configuration: Configuration) -> str:
+    scheme, _, rest = study.source_of(spec, configuration).partition("://")
+    return rest.partition("/")[0] if scheme == "pvc" else ""
+
+
+def _scrape(port: int) -> dict[str, str]:
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
+
+
+_POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+def engine_pod_spec(spec: InferenceDeploymentSpec, configuration: Configuration, grace_seconds: int) -> dict[str, Any]:
+    """Return the pod spec of an engine with this configuration, the user's pod template merged over it."""
+    probe = {"httpGet": {"path": "/health", "port": "http"}}
+    start_seconds = int(spec.measurement.engine_start_timeout.total_seconds())
+    container: dict[str, Any] = {
+        "name": names.ENGINE_CONTAINER,
+        "image": spec.engine.image,
+        "args": command_line(spec, configuration),
+        "env": [_POD_IP, *(item.model_dump(by_alias=True, exclude_none=True) for item in spec.engine.env)],
+        "ports": [{"name": "http", "containerPort": names.ENGINE_PORT}],
+        "startupProbe": {
+            **probe,
+            "periodSeconds": STARTUP_PERIOD_SECONDS,
+            "failureThreshold": max(1, start_seconds // STARTUP_PERIOD_SECONDS),
+        },
+        "readinessProbe": {**probe, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {
+            "limits": {spec.hardware.gpu.resource_name: str(gpus(configuration))},
+        },
+    }
+    pod: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": grace_seconds}
+    claim = _claim(spec, configuration)
+    if claim:
+        pod["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
+        container["volumeMounts"] = [{"name": "models", "mountPath": study.MODELS_PATH, "readOnly": True}]
+    template = spec.engine.pod_template
+    return strategic_merge(pod, template.get("spec", template)) if template else pod
+
+
+def _labels(deployment: str, configuration: Configuration, component: str) -> dict[str, str]:
+    return {
+        names.LABEL_DEPLOYMENT: deployment,
+        names.LABEL_CONFIGURATION: configuration.hash,
+        names.LABEL_COMPONENT: component,
+    }
+
+
+def trial(
+    action: CreateTrial, spec: InferenceDeploymentSpec, namespace: str, owner: Owner, fingerprint: str
+) -> dict[str, Any]:
+    """Return the TuningTrial that an action asks for."""
+    labels = {**_labels(owner.name, action.configuration, "trial"), names.LABEL_FINGERPRINT: fingerprint}
+    kind = spec.search.ladder.kind if spec.search.ladder else "Concurrency"
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.TUNING_TRIAL,
+        "metadata": _metadata(action.name, namespace, owner, labels),
+        "spec": {
+            "deploymentName": owner.name,
+            "fingerprint": fingerprint,
+            "number": action.number,
+            "purpose": action.purpose,
+            "configuration": journal.encode_configuration(action.configuration),
+            "configurationHash": action.configuration.hash,
+            "gpus": gpus(action.configuration),
+            "ladder": {"kind": kind, "levels": [f"{level:g}" for level in action.levels]},
+            "reason": action.reason,
+            "image": spec.engine.image,
+            "command": command_line(spec, action.configuration),
+        },
+    }
+
+
+def trial_engine(
+    name: str,
+    spec: InferenceDeploymentSpec,
+    configuration: Configuration,
+    namespace: str,
+    deployment: str,
+    owner: Owner,
+) -> dict[str, Any]:
+    """Return the engine pod of a trial: it has the trial's name and never restarts, so that a crash is seen."""
+    labels = {**_labels(deployment, configuration, "engine"), names.LABEL_TRIAL: name}
+    pod = engine_pod_spec(spec, configuration, grace_seconds=5)
+    pod["restartPolicy"] = "Never"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(name, namespace, owner, labels, _scrape(names.ENGINE_PORT)),
+        "spec": pod,
+    }
+
+
+@dataclass(frozen=True)
+class LoadSettings:
+    """What a load Job needs beyond the rung."""
+
+    image: str
+    deadline_seconds: float
+    scrape_wait_seconds: float = 15.0
+
+
+def load_job(
+    action: StartLoad,
+    spec: InferenceDeploymentSpec,
+    namespace: str,
+    deployment: str,
+    owner: Owner,
+    settings: LoadSettings,
+) -> dict[str, Any]:
+    """Return the Job that puts one rung's load on a trial's engine."""
+    name = f"{action.trial}-r{action.index}"
+    measurement = spec.measurement
+    labels = {
+        names.LABEL_DEPLOYMENT: deployment,
+        names.LABEL_COMPONENT: "load",
+        names.LABEL_TRIAL: action.trial,
+        names.LABEL_RUNG: str(action.index),
+    }
+    flag = "--concurrency" if action.load.kind == "Concurrency" else "--request-rate"
+    args = ["--url", f"http://{_bracketed(action.address)}:{names.ENGINE_PORT}", "--model", spec.model.served_name]
+    args += [
+        flag,
+        f"{action.load.value:g}",
+        "--duration",
+        format_duration(measurement.max_rung_duration.total_seconds()),
+    ]
+    args += ["--warm-up", format_duration(measurement.warm_up.total_seconds()), "--seed", str(action.seed)]
+    trace = spec.workload.trace
+    key = trace.config_map_ref.key if trace and trace.config_map_ref else ""
+    args += ["--workload", json.dumps(spec.workload.resolve(f"{TRACE_PATH}/{key}"), separators=(",", ":"))]
+    for slo in spec.to_objectives().slos:
+        sign = "<=" if slo.maximum is not None else ">="
+        unit = "s" if slo.maximum is not None else ""
+        args += ["--slo", f"{slo.key}{sign}{slo.bound:g}{unit}"]
+    args += ["--metrics-listen", f"$(POD_IP):{names.LOAD_METRICS_PORT}"]
+    args += ["--scrape-wait", f"{settings.scrape_wait_seconds:g}s", "--summary", "/dev/termination-log"]
+    container: dict[str, Any] = {
+        "name": names.LOAD_CONTAINER,
+        "image": settings.image,
+        "command": ["frontier", "load"],
+        "args": args,
+        "env": [_POD_IP],
+        "ports": [{"name": "metrics", "containerPort": names.LOAD_METRICS_PORT}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": RESTRICTED,
+    }
+    pod: dict[str, Any] = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [container]}
+    if trace is not None and trace.config_map_ref is not None:
+        pod["volumes"] = [{"name": "trace", "configMap": {"name": trace.config_map_ref.name}}]
+        container["volumeMounts"] = [{"name": "trace", "mountPath": TRACE_PATH, "readOnly": True}]
+    seconds = measurement.warm_up.total_seconds() + measurement.max_rung_duration.total_seconds()
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(name, namespace, owner, labels),
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": int(seconds + settings.deadline_seconds),
+            "template": {
+                "metadata": {"labels": labels, "annotations": _scrape(names.LOAD_METRICS_PORT)},
+                "spec": pod,
+            },
+        },
+    }
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def serving_name(deployment: str, configuration: Configuration) -> str:
+    """Return the name of the Deployment that serves a configuration."""
+    return f"{deployment}-{configuration.hash}"
+
+
+def serving_deployment(
+    deployment: str,
+    spec: InferenceDeploymentSpec,
+    configuration: Configuration,
+    replicas: int,
+    namespace: str,
+    owner: Owner,
+) -> dict[str, Any]:
+    """Return the Deployment that serves a configuration behind the stable Service."""
+    labels = {**_labels(deployment, configuration, "engine"), names.LABEL_ROLE: "serving"}
+    selector = {k: labels[k] for k in (names.LABEL_DEPLOYMENT, names.LABEL_CONFIGURATION, names.LABEL_ROLE)}
+    annotations = {
+        names.ANNOTATION_CONFIGURATION: json.dumps(journal.encode_configuration(configuration), sort_keys=True)
+    }
+    pod = engine_pod_spec(spec, configuration, grace_seconds=serving_grace_seconds(spec))
+    engine = pod["containers"][0]
+    # A pod leaves the Service's endpoints before its engine hears of the end, so that no new request meets it.
+    engine.setdefault("lifecycle", {"preStop": {"sleep": {"seconds": 3}}})
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(serving_name(deployment, configuration), namespace, owner, labels, annotations),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": selector},
+            # GPUs for a surge pod may not exist; a changed template takes one pod down at a time instead.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "progressDeadlineSeconds": int(spec.measurement.engine_start_timeout.total_seconds()) + 60,
+            "template": {"metadata": {"labels": labels, "annotations": _scrape(names.ENGINE_PORT)}, "spec": pod},
+        },
+    }
+
+
+def serving_grace_seconds(spec: InferenceDeploymentSpec) -> int:
+    """Return what a serving pod may take to finish its requests: twice the E2E bound where there is one, else 120 s."""
+    bounds = [slo.bound for slo in spec.to_objectives().slos if slo.metric == "E2E"]
+    return max(30, int(2 * max(bounds))) if bounds else 120
+
+
+def service(deployment: str, namespace: str, owner: Owner) -> dict[str, Any]:
+    """Return the stable Service: it selects the ready pods of every configuration that serves."""
+    labels = {names.LABEL_DEPLOYMENT: deployment}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(deployment, namespace, owner, labels),
+        "spec": {
+            "selector": {names.LABEL_DEPLOYMENT: deployment, names.LABEL_ROLE: "serving"},
+            "ports": [{"name": "http", "port": names.ENGINE_PORT, "targetPort": "http"}],
+        },
+    }
+
+
+def serving_deployment_preview(
+    deployment: str, spec: InferenceDeploymentSpec, configuration: Configuration, namespace: str
+) -> str:
+    """Return the serving Deployment of a configuration as JSON without its owner, for a person to apply elsewhere."""
+    manifest = serving_deployment(deployment, spec, configuration, 1, namespace, Owner("", "", ""))
+    del manifest["metadata"]["ownerReferences"]
+    return json.dumps(manifest, sort_keys=True)

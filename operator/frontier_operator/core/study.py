@@ -1,0 +1,235 @@
+"""The study's next step: propose trials within the GPU cap, confirm finalists, select.
+
+baseline serves ──► trials ──► stop ──► finalists measured again ──► stop is recorded
+                                                                      │
+an edited target or SLO re-selects from what is known ◄───────────────┘
+"""
+
+from dataclasses import dataclass
+
+from frontier_operator.api import conditions as reasons
+from frontier_operator.core.decision import Action, CreateTrial, StudyState
+from frontier_operator.core.observation import Observation, TrialView
+from frontier_operator.core.trials import TrialRules, decide_trial
+from frontier_tuner import tuner
+from frontier_tuner.configuration import Configuration
+from frontier_tuner.engines.vllm import gpus
+from frontier_tuner.frontier import frontier, points
+from frontier_tuner.measurement import Load
+from frontier_tuner.selection import select
+from frontier_tuner.stopping import Stop
+from frontier_tuner.study import budget_of, ladder_of
+from frontier_tuner.trial import Purpose, TrialRecord
+
+FINALISTS = 2
+"""Configurations measured again beside the incumbent before one of them may serve."""
+
+
+@dataclass(frozen=True)
+class StudyStep:
+    """What the study orders now, and where it stands."""
+
+    actions: tuple[Action, ...]
+    state: StudyState
+
+
+def decide_study(observation: Observation, incumbent: Configuration, *, may_begin: bool) -> StudyStep:
+    """Return the trials to create and continue, and what is known so far.
+
+    Args:
+        observation: The look at the object; its spec must be valid.
+        incumbent: The configuration that serves; it is measured again beside the finalists.
+        may_begin: False while the baseline is still coming up.
+    """
+    actions = _advance(observation)
+    state = _state(observation)
+    spec = observation.spec
+    if spec is None or spec.suspend:
+        return StudyStep(actions, _with(state, reasons.SUSPENDED, "spec.suspend is true: no trial is started"))
+    if not may_begin:
+        return StudyStep(actions, _with(state, reasons.WAITING_FOR_BASELINE, "trials start once the baseline serves"))
+    proposals, state = _propose(observation, incumbent, state)
+    return StudyStep(actions + proposals, state)
+
+
+def _with(state: StudyState, reason: str, message: str) -> StudyState:
+    return StudyState(state.stop, state.stop_message, state.frontier, state.selection, reason, message)
+
+
+def _advance(observation: Observation) -> tuple[Action, ...]:
+    spec = observation.spec
+    if spec is None:
+        return ()
+    free = spec.search.max_trial_gpus - gpus_held(observation)
+    actions: list[Action] = []
+    for trial in observation.trials + observation.stale_trials:
+        starts = trial.engine is None and not trial.finished
+        may_start = starts and trial.gpus <= free and not spec.suspend and trial.fingerprint == observation.fingerprint
+        if may_start:
+            free -= trial.gpus
+        rules = TrialRules(
+            now=observation.now,
+            objectives=spec.to_objectives(),
+            engine_start_seconds=spec.measurement.engine_start_timeout.total_seconds(),
+            seed=spec.search.seed,
+            tunables=observation.tunables,
+            may_start=may_start,
+        )
+        actions += decide_trial(trial, rules)
+    return tuple(actions)
+
+
+def gpus_held(observation: Observation) -> int:
+    """Return the GPUs that trial engines hold now, those of ended trials that are not gone yet included."""
+    return sum(trial.gpus for trial in observation.trials + observation.stale_trials if trial.engine is not None)
+
+
+def journal(observation: Observation) -> tuple[TrialRecord, ...]:
+    """Return the finished trials of this study, by number."""
+    return tuple(trial.record for trial in observation.trials if trial.record is not None)
+
+
+def _state(observation: Observation) -> StudyState:
+    spec = observation.spec
+    if spec is None:
+        return StudyState()
+    known = points(journal(observation), spec.to_objectives())
+    study = observation.status.get("study") or {}
+    same = study.get("fingerprint") == observation.fingerprint
+    return StudyState(
+        stop=study.get("stop", "") if same else "",
+        stop_message=study.get("stopMessage", "") if same else "",
+        frontier=frontier(known),
+        selection=select(known, spec.to_objectives(), spec.to_target()),
+    )
+
+
+def _propose(
+    observation: Observation, incumbent: Configuration, state: StudyState
+) -> tuple[tuple[Action, ...], StudyState]:
+    spec = observation.spec
+    if spec is None or observation.space is None:
+        return (), state
+    open_trials = [trial for trial in observation.trials if not trial.finished]
+    free = spec.search.max_trial_gpus - sum(
+        trial.gpus for trial in observation.trials if not trial.finished or trial.engine
+    )
+    free -= sum(trial.gpus for trial in observation.stale_trials if trial.engine)
+    searched = tuple(record for record in journal(observation) if record.purpose != "Confirmation")
+    pending = [trial.configuration for trial in open_trials if trial.purpose != "Confirmation"]
+    confirming = [trial for trial in open_trials if trial.purpose == "Confirmation"]
+    number = len(observation.trials)
+    actions: list[Action] = []
+    while not confirming:
+        proposal = tuner.propose(
+            observation.space,
+            searched,
+            pending,
+            objectives=spec.to_objectives(),
+            target=spec.to_target(),
+            budget=budget_of(spec),
+            spent_seconds=_spent_seconds(observation),
+            seed=spec.search.seed,
+        )
+        if isinstance(proposal, Stop):
+            return _stopped(observation, incumbent, state, proposal, actions, open_trials)
+        held = gpus(proposal.configuration)
+        if held > free:
+            break
+        purpose: Purpose = "Baseline" if number == 0 else "Search"
+        actions.append(_create(observation, number, purpose, proposal.configuration, proposal.reason))
+        pending.append(proposal.configuration)
+        number, free = number + 1, free - held
+    if confirming:
+        return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
+    running = StudyState("", "", state.frontier, state.selection)
+    return tuple(actions), _with(running, *_running_reason(observation, open_trials, actions))
+
+
+def _running_reason(observation: Observation, open_trials: list[TrialView], created: list[Action]) -> tuple[str, str]:
+    finished = len(observation.trials) - len(open_trials)
+    blocked = [
+        t for t in open_trials if t.engine is not None and t.engine.scheduled_at is None and t.engine.unschedulable
+    ]
+    if blocked and len(blocked) == len(open_trials) and not created:
+        return reasons.WAITING_FOR_GPUS, f"trial {blocked[0].name}: {blocked[0].engine.unschedulable}" if blocked[
+            0
+        ].engine else ""
+    under_way = len(open_trials) + len(created)
+    return reasons.TRIAL_RUNNING, f"{finished} trials finished, {under_way} under way"
+
+
+def _stopped(
+    observation: Observation,
+    incumbent: Configuration,
+    state: StudyState,
+    stop: Stop,
+    created: list[Action],
+    open_trials: list[TrialView],
+) -> tuple[tuple[Action, ...], StudyState]:
+    under_way = [*created, *open_trials]
+    if under_way:
+        message = f"{len(under_way)} trials under way are the last: {stop.message}"
+        return tuple(created), _with(
+            StudyState("", "", state.frontier, state.selection), reasons.TRIAL_RUNNING, message
+        )
+    if state.stop:
+        return (), _with(state, state.stop, state.stop_message)
+    missing = _unconfirmed(observation, incumbent)
+    if missing:
+        actions = [
+            _confirmation(observation, len(observation.trials) + i, *finalist) for i, finalist in enumerate(missing)
+        ]
+        return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
+    ended = StudyState(stop.reason, stop.message, state.frontier, state.selection)
+    return (), _with(ended, stop.reason, stop.message)
+
+
+def _unconfirmed(observation: Observation, incumbent: Configuration) -> tuple[tuple[Configuration, Load], ...]:
+    spec = observation.spec
+    if spec is None:
+        return ()
+    records = journal(observation)
+    searched = points([r for r in records if r.purpose != "Confirmation"], spec.to_objectives())
+    wanted = list(tuner.finalists(searched, spec.to_objectives(), spec.to_target(), FINALISTS))
+    if wanted and all(configuration != incumbent for configuration, _ in wanted):
+        beside = any(point.configuration == incumbent for point in searched)
+        wanted += [(incumbent, wanted[0][1])] if beside else []
+    tried = {record.configuration for record in records if record.purpose == "Confirmation"}
+    return tuple((configuration, load) for configuration, load in wanted if configuration not in tried)
+
+
+def _confirmation(observation: Observation, number: int, configuration: Configuration, load: Load) -> CreateTrial:
+    ladder = ladder_levels(observation)
+    at = min(range(len(ladder)), key=lambda i: abs(ladder[i] - load.value))
+    beside = tuple(ladder[max(0, at - 1) : at + 2])
+    reason = f"a finalist at {load}, measured again on a fresh engine with its neighbours"
+    return _create(observation, number, "Confirmation", configuration, reason, beside)
+
+
+def _create(
+    observation: Observation,
+    number: int,
+    purpose: Purpose,
+    configuration: Configuration,
+    reason: str,
+    ladder: tuple[float, ...] | None = None,
+) -> CreateTrial:
+    name = trial_name(observation.name, observation.fingerprint, number)
+    return CreateTrial(name, number, purpose, configuration, ladder or ladder_levels(observation), reason)
+
+
+def trial_name(deployment: str, fingerprint: str, number: int) -> str:
+    """Return the name of a trial: the same number of the same study always has the same name."""
+    return f"{deployment}-{fingerprint[:6]}-{number:03d}"
+
+
+def ladder_levels(observation: Observation) -> tuple[float, ...]:
+    """Return the levels that every trial of the study climbs, ascending."""
+    return tuple(load.value for load in ladder_of(observation.spec)) if observation.spec else ()
+
+
+def _spent_seconds(observation: Observation) -> float:
+    if not observation.trials:
+        return 0.0
+    return (observation.now - min(trial.created for trial in observation.trials)).total_seconds()

@@ -1,0 +1,181 @@
+from dataclasses import replace
+
+import pytest
+from support.operator_builders import (
+    NOW,
+    confirmed_trials,
+    finished_trials,
+    make_body,
+    make_observation,
+    make_pod,
+    make_serving,
+    make_spec,
+    make_trial,
+)
+
+from frontier_operator.api.v1alpha1 import parse
+from frontier_operator.core.decide import decide
+from frontier_operator.core.decision import CreateTrial, Serve, StartEngine
+from frontier_tuner.study import fingerprint, space_of
+
+SPEC = make_spec()
+BASELINE = space_of(SPEC).baseline
+
+
+def created(decision):
+    return [action for action in decision.actions if isinstance(action, CreateTrial)]
+
+
+def test_the_first_pass_serves_the_baseline_and_tries_nothing():
+    decision = decide(make_observation())
+
+    assert decision.actions == (Serve(BASELINE, 1),)
+    assert decision.reason == "WaitingForBaseline"
+
+
+def test_trials_begin_when_the_baseline_serves_and_stay_within_the_gpu_cap():
+    decision = decide(make_observation(serving=(make_serving(BASELINE),)))
+
+    first, second = created(decision)
+    assert (first.number, first.purpose, first.configuration) == (0, "Baseline", BASELINE)
+    assert (second.number, second.purpose) == (1, "Search")
+    assert second.configuration != BASELINE
+    assert first.name == f"chat-{fingerprint(SPEC)[:6]}-000"
+
+
+def test_trials_begin_although_the_baseline_cannot_start():
+    failing = make_serving(BASELINE, ready=0, pods=(make_pod(ready=False, restarts=2),))
+
+    assert created(decide(make_observation(serving=(failing,))))
+
+
+@pytest.mark.parametrize(("held", "want"), [(0, 1), (1, 1), (2, 0)])
+def test_gpus_of_engines_that_are_not_gone_yet_count(held, want):
+    trials = finished_trials()[:2]
+    trials = tuple(replace(t, engine=make_pod() if i < held else None) for i, t in enumerate(trials))
+
+    decision = decide(make_observation(trials=trials, serving=(make_serving(BASELINE),)))
+
+    assert len(created(decision)) == want
+
+
+def test_a_trial_that_exists_without_an_engine_is_started_after_a_restart():
+    trial = make_trial(0, BASELINE)
+
+    decision = decide(make_observation(trials=(trial,), serving=(make_serving(BASELINE),)))
+
+    assert StartEngine(trial.name, BASELINE) in decision.actions
+
+
+def test_the_same_observation_gives_the_same_decision():
+    observation = make_observation(trials=finished_trials()[:2], serving=(make_serving(BASELINE),))
+
+    assert decide(observation) == decide(observation)
+
+
+def test_no_configuration_is_tried_twice_71():
+    trials = finished_trials()[:1]
+    decision = decide(make_observation(trials=trials, serving=(make_serving(BASELINE),)))
+
+    assert BASELINE not in {action.configuration for action in created(decision)}
+
+
+def test_after_the_last_trial_finalists_and_the_incumbent_are_measured_again():
+    trials = finished_trials()
+
+    decision = decide(make_observation(trials=trials, serving=(make_serving(BASELINE),)))
+
+    again = created(decision)
+    assert {action.purpose for action in again} == {"Confirmation"}
+    assert again[0].configuration == trials[2].configuration
+    assert BASELINE in {action.configuration for action in again}
+    assert [action.number for action in again] == [3, 4, 5]
+    assert decision.reason == "ConfirmingFinalists"
+
+
+def test_the_stop_is_recorded_once_every_finalist_is_confirmed():
+    decision = decide(make_observation(trials=confirmed_trials(), serving=(make_serving(BASELINE),)))
+
+    assert decision.study.stop == "BudgetExhausted"
+    assert created(decision) == []
+
+
+def test_an_edited_target_selects_again_without_trials():
+    spec = make_spec(target__policy="MinLatency")
+    status = {"study": {"fingerprint": fingerprint(spec), "stop": "BudgetExhausted", "stopMessage": "m"}}
+    trials = confirmed_trials(spec)
+
+    before = decide(make_observation(make_spec(), trials=trials, status=status, serving=(make_serving(BASELINE),)))
+    after = decide(make_observation(spec, trials=trials, status=status, serving=(make_serving(BASELINE),)))
+
+    assert created(after) == []
+    assert before.study.selection.point.load.value == 64.0
+    assert after.study.selection.point.load.value == 4.0
+
+
+def test_a_larger_budget_goes_on_with_the_study():
+    spec = make_spec(search__budget={"maxTrials": 5})
+    status = {"study": {"fingerprint": fingerprint(spec), "stop": "BudgetExhausted", "stopMessage": "m"}}
+
+    decision = decide(make_observation(spec, trials=confirmed_trials(spec), status=status, serving=(make_serving(BASELINE),)))
+
+    assert [action.purpose for action in created(decision)] == ["Search", "Search"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "same"),
+    [
+        ({"target__policy": "MinLatency"}, True),
+        ({"objectives__slos": []}, True),
+        ({"hardware__pricePerGPUHour": "9"}, True),
+        ({"search__budget": {"maxTrials": 99}}, True),
+        ({"rollout__mode": "Recommend"}, True),
+        ({"engine__image": "vllm/vllm-openai:v0.34.0"}, False),
+        ({"engine__args": ["--max-model-len=4096"]}, False),
+        ({"hardware__gpusPerNode": 8}, False),
+        ({"workload": {"profile": {"inputTokens": {"mean": 9}}}}, False),
+        ({"search__parameters": []}, False),
+    ],
+)
+def test_the_fingerprint_changes_with_what_is_measured_and_with_nothing_else_75(edit, same):
+    assert (fingerprint(make_spec(**edit)) == fingerprint(SPEC)) == same
+
+
+def test_suspend_starts_nothing_and_serves_on():
+    spec = make_spec(suspend=True)
+
+    decision = decide(make_observation(spec, serving=(make_serving(BASELINE),)))
+
+    assert decision.actions == (Serve(BASELINE, 1),)
+    assert decision.reason == "Suspended"
+
+
+def test_an_invalid_spec_changes_nothing_and_names_every_problem():
+    problems = parse(make_body(search__maxTrialGPUs=0, model__variants=[]))
+    observation = replace(make_observation(), spec=None, space=None, problems=tuple(problems))
+
+    decision = decide(observation)
+
+    assert decision.actions == ()
+    assert "spec.model.variants" in decision.message
+    assert "spec.search.maxTrialGPUs" in decision.message
+
+
+def test_no_feasible_point_is_said_and_nothing_is_rolled_out_4():
+    spec = make_spec(objectives__slos=[{"name": "itl", "metric": "ITL", "percentile": 95, "max": "1ms"}])
+    status = {"study": {"fingerprint": fingerprint(spec), "stop": "BudgetExhausted", "stopMessage": "m"}}
+
+    decision = decide(make_observation(spec, trials=confirmed_trials(spec), status=status, serving=(make_serving(BASELINE),)))
+
+    assert decision.study.selection.point is None
+    assert decision.rollout.candidate is None
+    assert "itl" in decision.study.selection.message.lower()
+
+
+def test_time_since_the_first_trial_counts_against_the_budget():
+    spec = make_spec(search__budget={"maxTrials": 9, "maxDuration": "30s"})
+    trials = finished_trials(spec)[:1]
+
+    decision = decide(make_observation(spec, trials=trials, serving=(make_serving(BASELINE),), now=NOW))
+
+    assert all(action.purpose == "Confirmation" for action in created(decision))

@@ -1,0 +1,54 @@
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from frontier_tuner import cli
+
+WORKLOAD = '{"profile": {"inputTokens": {"mean": 8}, "outputTokens": {"mean": 4}}}'
+LOAD = ["load", "--url", "http://127.0.0.1:9", "--model", "m", "--workload", WORKLOAD]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "exactly one of --concurrency and --request-rate"),
+        (["--concurrency", "1", "--request-rate", "1"], "exactly one of --concurrency and --request-rate"),
+        (["--concurrency", "0"], "--concurrency"),
+        (["--concurrency", "1", "--duration", "5"], "'5' is not a duration"),
+        (["--concurrency", "1", "--slo", "TTFT"], "'TTFT' is not an SLO"),
+        (["--concurrency", "1", "--workload", "{}"], "exactly one of profile and trace"),
+        (["--concurrency", "1", "--workload", "{"], "Expecting property name"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_a_sentence(arguments, words):
+    result = CliRunner().invoke(cli.main, [*LOAD, *arguments])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_a_load_generator_imports_nothing_that_it_does_not_need():
+    code = (
+        "import sys, frontier_tuner.cli, frontier_tuner.load.generator, frontier_tuner.load.options;"
+        "print([m for m in ('optuna','kubernetes','rich','numpy','pydantic','requests','yaml') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_manifest_without_a_deployment_is_refused(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text("kind: ConfigMap\n")
+    result = CliRunner().invoke(cli.main, ["tune", str(path)])
+    assert result.exit_code == 1
+    assert "must hold one InferenceDeployment, not 0" in result.output
+
+
+def test_selecting_without_a_journal_says_what_to_do(tmp_path):
+    path = tmp_path / "study.yaml"
+    variants = "{variants: [{name: a, source: 'hf://o/n'}]}"
+    path.write_text(f"kind: InferenceDeployment\nspec:\n  model: {variants}\n  engine: {{image: 'e:1'}}\n")
+    result = CliRunner().invoke(cli.main, ["select", str(path), "--journal", str(tmp_path / "absent.jsonl")])
+    assert result.exit_code == 1
+    assert "run frontier tune first" in result.output

@@ -1,0 +1,107 @@
+"""What one run of the load generator is told, and its command line in both directions."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from frontier_tuner.durations import format_duration, parse_duration
+from frontier_tuner.measurement import Load
+from frontier_tuner.objectives import SLO, Metric
+
+_METRICS: dict[str, Metric] = {"TTFT": "TTFT", "ITL": "ITL", "E2E": "E2E", "UserTokensPerSecond": "UserTokensPerSecond"}
+_SLO = re.compile(r"(\w+)/(\d{1,2})(<=|>=)(\S+)")
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """One run of the load generator.
+
+    Attributes:
+        url: Base URL of the engine, without `/v1`.
+        model: Served model name.
+        load: The level to hold.
+        workload: The resolved `workload` object, with `profile` or `trace`.
+        duration_seconds: Length of the measured window.
+        warm_up_seconds: Load before it that is not measured.
+        seed: Reproduces lengths, prompts and arrivals.
+        slos: Bounds on which histogram buckets are placed.
+        burstiness: Shape of the gamma-distributed gaps of an open loop; 1 is Poisson, below 1 is burstier.
+        metrics_listen: `HOST:PORT` on which the generator's metrics are served.
+        scrape_wait_seconds: Bound on waiting for a scrape before the load and after it.
+        summary: File that receives the summary, or `-` for standard output.
+        timeout_seconds: After this a request counts as failed.
+        vocabulary: Token ids are below this.
+    """
+
+    url: str
+    model: str
+    load: Load
+    workload: Mapping[str, Any]
+    duration_seconds: float = 30.0
+    warm_up_seconds: float = 5.0
+    seed: int = 1
+    slos: tuple[SLO, ...] = ()
+    burstiness: float = 1.0
+    metrics_listen: str = "0.0.0.0:9100"
+    scrape_wait_seconds: float = 5.0
+    summary: str = "-"
+    timeout_seconds: float = 60.0
+    vocabulary: int = 2000
+
+    @property
+    def longest_seconds(self) -> float:
+        """Seconds after which the run has ended unless something is wrong: a deadline for whoever waits for it."""
+        waits = 2 * self.scrape_wait_seconds + self.warm_up_seconds + self.duration_seconds
+        # The first measured request may have to wait for a whole timeout; start, drain and end get half a minute.
+        return waits + self.timeout_seconds + 30.0
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of `frontier load` that run exactly this."""
+        level = f"{self.load.value:g}"
+        loop = (
+            ["--concurrency", level]
+            if self.load.kind == "Concurrency"
+            else ["--request-rate", level, "--burstiness", f"{self.burstiness:g}"]
+        )
+        slos = [argument for slo in self.slos for argument in ("--slo", format_slo(slo))]
+        return [
+            *("--url", self.url, "--model", self.model, *loop),
+            *("--duration", format_duration(self.duration_seconds), "--warm-up", format_duration(self.warm_up_seconds)),
+            *("--workload", json.dumps(self.workload, sort_keys=True), "--seed", str(self.seed), *slos),
+            *("--metrics-listen", self.metrics_listen, "--scrape-wait", format_duration(self.scrape_wait_seconds)),
+            *("--summary", self.summary, "--timeout", format_duration(self.timeout_seconds)),
+            *("--vocabulary", str(self.vocabulary)),
+        ]
+
+
+def format_slo(slo: SLO) -> str:
+    """Return an SLO as `TTFT/95<=2s` or `UserTokensPerSecond/5>=40`."""
+    if slo.maximum is not None:
+        return f"{slo.key}<={format_duration(slo.maximum) if slo.maximum * 1000 % 1 == 0 else f'{slo.maximum:.9g}s'}"
+    return f"{slo.key}>={slo.bound:g}"
+
+
+def parse_slo(text: str) -> SLO:
+    """Return the SLO that `TTFT/95<=2s` or `UserTokensPerSecond/5>=40` stands for.
+
+    Raises:
+        ValueError: The text is something else; the message says what is allowed.
+    """
+    match = _SLO.fullmatch(text.strip())
+    hint = "write it like TTFT/95<=2s, ITL/95<=30ms, E2E/95<=20s or UserTokensPerSecond/5>=40"
+    if match is None or match[1] not in _METRICS or int(match[2]) == 0:
+        raise ValueError(f"{text!r} is not an SLO; {hint}")
+    metric, percentile, relation, bound = _METRICS[match[1]], int(match[2]), match[3], match[4]
+    if (relation == ">=") != (metric == "UserTokensPerSecond"):
+        raise ValueError(f"{text!r} bounds {metric} from the wrong side; {hint}")
+    try:
+        value = float(bound) if relation == ">=" else parse_duration(bound)
+    except ValueError as error:
+        raise ValueError(f"the bound {bound!r} of {text!r} cannot be read; {hint}") from error
+    if not 0 < value < float("inf"):
+        raise ValueError(f"the bound of {text!r} must be above 0")
+    if relation == ">=":
+        return SLO(name=text, metric=metric, percentile=percentile, minimum=value)
+    return SLO(name=text, metric=metric, percentile=percentile, maximum=value)

@@ -1,0 +1,89 @@
+"""From a manifest to a spec, and from a spec to a plant of local processes."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from frontier_tuner.configuration import Configuration
+from frontier_tuner.engines.vllm import gpus
+from frontier_tuner.errors import FactsError, TunerError
+from frontier_tuner.facts import model_facts
+from frontier_tuner.plants.process import ProcessSettings
+from frontier_tuner.prometheus import Limits
+from frontier_tuner.spec import StudySpec
+from frontier_tuner.study import engine_arguments, model_path, source_of
+
+_KIND = "InferenceDeployment"
+_FALLBACK_VOCABULARY = 2000
+
+
+def read_spec(path: Path) -> StudySpec:
+    """Return the study of the one InferenceDeployment in a YAML file; other objects in it are skipped.
+
+    Raises:
+        TunerError: There is not exactly one, or its spec is wrong; the message lists every problem.
+    """
+    try:
+        documents: list[Any] = list(yaml.safe_load_all(path.read_text()))
+    except (OSError, yaml.YAMLError) as error:
+        raise TunerError(f"{path} cannot be read: {error}") from error
+    found = [document for document in documents if isinstance(document, dict) and document.get("kind") == _KIND]
+    if len(found) != 1:
+        raise TunerError(f"{path} must hold one {_KIND}, not {len(found)}")
+    return StudySpec.parse(found[0].get("spec") or {})
+
+
+def process_settings(spec: StudySpec, directory: Path, engine_command: str | None) -> ProcessSettings:
+    """Return how a study's engines are started and measured on this machine.
+
+    Args:
+        spec: The study.
+        directory: For logs and Prometheus's data.
+        engine_command: What the engine's arguments are appended to; None runs the installed vLLM.
+
+    Raises:
+        TunerError: The workload has no lengths of its own.
+    """
+    prefix = (
+        shlex.split(engine_command) if engine_command else [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    )
+    trace = spec.workload.trace
+    try:
+        workload = spec.workload.resolve(*([trace.path] if trace is not None and trace.path else []))
+    except ValueError as error:
+        raise TunerError(str(error)) from error
+
+    def command_line(configuration: Configuration, host: str, port: int) -> Sequence[str]:
+        model = model_path(source_of(spec, configuration))
+        return [*prefix, *engine_arguments(spec, configuration, model=model, host=host, port=port)]
+
+    return ProcessSettings(
+        directory=directory,
+        command_line=command_line,
+        environment={variable.name: variable.value for variable in spec.engine.env if variable.value is not None},
+        model=spec.model.served_name,
+        workload=workload,
+        objectives=spec.to_objectives(),
+        gpus=gpus,
+        price_per_gpu_hour=float(spec.hardware.price_per_gpu_hour),
+        limits=Limits(min_requests=spec.measurement.min_requests),
+        start_timeout_seconds=spec.measurement.engine_start_timeout.total_seconds(),
+        warm_up_seconds=spec.measurement.warm_up.total_seconds(),
+        duration_seconds=spec.measurement.max_rung_duration.total_seconds(),
+        vocabulary=_vocabulary(spec),
+    )
+
+
+def _vocabulary(spec: StudySpec) -> int:
+    """Return the smallest vocabulary of the variants; a small number that any model has where one is unknown."""
+    sizes = []
+    for variant in spec.model.variants:
+        try:
+            sizes.append(model_facts(variant.source, spec.model.facts.overrides()).vocabulary)
+        except FactsError:
+            return _FALLBACK_VOCABULARY
+    return min(sizes)

@@ -1,0 +1,115 @@
+"""The study on a desk: propose, measure, write down, until it stops. The journal is all that is kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from frontier_tuner import journal
+from frontier_tuner.engines.vllm import gpus
+from frontier_tuner.errors import TunerError
+from frontier_tuner.frontier import points
+from frontier_tuner.measurement import Measurement
+from frontier_tuner.plants import Plant
+from frontier_tuner.plants.trials import Assignment, run_trial
+from frontier_tuner.selection import Selection, select
+from frontier_tuner.space import SearchSpace
+from frontier_tuner.spec import StudySpec
+from frontier_tuner.stopping import Stop
+from frontier_tuner.study import budget_of, ladder_of, space_of
+from frontier_tuner.trial import TrialRecord
+from frontier_tuner.tuner import Proposal, propose
+
+STARTS_USED = "StartsUsed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Who is told how a study goes on; every function may do nothing.
+
+    Attributes:
+        on_proposal: Before a trial: its number and what is tried.
+        on_rung: After a rung.
+        on_trial: After a trial, once it is in the journal.
+    """
+
+    on_proposal: Callable[[int, Proposal], None] = lambda _number, _proposal: None
+    on_rung: Callable[[Measurement], None] = lambda _measurement: None
+    on_trial: Callable[[TrialRecord], None] = lambda _record: None
+
+
+def run_study(
+    spec: StudySpec,
+    plant: Plant,
+    path: Path,
+    clock: Callable[[], float],
+    starts: int | None = None,
+    progress: Progress = Progress(),
+) -> Stop:
+    """Run trials until the study stops, adding each to the journal, and return why it stopped.
+
+    Args:
+        spec: The study.
+        plant: Where engines are started.
+        path: The journal; trials that it already has are not repeated.
+        clock: Seconds of a monotonic clock.
+        starts: Engine starts after which to stop in any case, or None.
+        progress: Who is told.
+
+    Raises:
+        TunerError: The space, the journal or the plant cannot be used.
+    """
+    space, objectives = space_of(spec), spec.to_objectives()
+    begun = clock()
+    for start in range(starts or 1_000_000):
+        records = read_journal(path, space)
+        # Time that earlier runs have used is in the journal only as GPU-seconds; it counts as such.
+        earlier = sum(record.gpu_seconds / max(1, record.gpus) for record in records[: len(records) - start])
+        proposal = propose(
+            space,
+            records,
+            objectives=objectives,
+            target=spec.to_target(),
+            budget=budget_of(spec),
+            spent_seconds=earlier + clock() - begun,
+            seed=spec.search.seed,
+        )
+        if isinstance(proposal, Stop):
+            return proposal
+        number = max((record.number for record in records), default=-1) + 1
+        progress.on_proposal(number, proposal)
+        assignment = Assignment(
+            number=number,
+            configuration=proposal.configuration,
+            purpose="Baseline" if number == 0 else "Search",
+            reason=proposal.reason,
+            gpus=gpus(proposal.configuration),
+            loads=ladder_of(spec),
+            objectives=objectives,
+            seed=spec.search.seed * 1000 + number,
+        )
+        record = run_trial(plant, assignment, clock, progress.on_rung)
+        journal.append(path, record)
+        progress.on_trial(record)
+    return Stop(STARTS_USED, f"{starts} engine starts were asked for")
+
+
+def read_journal(path: Path, space: SearchSpace) -> tuple[TrialRecord, ...]:
+    """Return the trials of a journal that belongs to a space.
+
+    Raises:
+        JournalError: The journal cannot be read.
+        TunerError: A trial is of another study; trials of different studies are never mixed.
+    """
+    records = journal.read(path, space)
+    for record in records:
+        if not record.configuration.keys() == space.baseline.keys():
+            raise TunerError(
+                f"trial {record.number} of {path} has other parameters ({record.configuration}) than this study: "
+                "it is the journal of another study; give another --journal",
+            )
+    return records
+
+
+def select_from(spec: StudySpec, records: tuple[TrialRecord, ...]) -> Selection:
+    """Return what the spec's target selects among everything measured."""
+    return select(points(records, spec.to_objectives()), spec.to_objectives(), spec.to_target())

@@ -1,0 +1,146 @@
+"""From what a person wrote to what the tuner works with: space, ladder, budget, fingerprint, the engine's command line.
+
+The operator and the `frontier` command go through here: the same spec is the same study in a cluster and on a desk.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from frontier_tuner.configuration import Configuration, digest
+from frontier_tuner.engines import vllm
+from frontier_tuner.errors import FactsError, TunerError
+from frontier_tuner.facts import GPUFacts, ModelFacts, gpu_facts, model_facts
+from frontier_tuner.ladder import levels
+from frontier_tuner.measurement import Load
+from frontier_tuner.space import Restriction, SearchSpace
+from frontier_tuner.spec import ParameterSpec, StudySpec
+from frontier_tuner.stopping import Budget
+
+DEFAULT_RUNGS = 6
+DEFAULT_HIGHEST_CONCURRENCY = 256
+MODELS_PATH = "/models"
+
+
+def space_of(spec: StudySpec) -> SearchSpace:
+    """Return the valid configurations of a study.
+
+    Raises:
+        InvalidSpaceError: The parameters contradict each other, the model or the hardware; carries every problem.
+        TunerError: The model's facts or the GPU's are wrong.
+    """
+    names = [variant.name for variant in spec.model.variants]
+    return vllm.build_space(
+        _models(spec),
+        _gpu(spec),
+        spec.hardware.gpus_per_node,
+        names if spec.objectives.quality is None else names[:1],
+        spec.search.max_trial_gpus,
+        restrictions=[_restriction(entry) for entry in spec.search.parameters],
+        fixed_args=spec.engine.args,
+        engine_version=engine_version(spec.engine.image),
+    )
+
+
+def _models(spec: StudySpec) -> Mapping[str, ModelFacts] | None:
+    """Return the facts of every variant, or None where one is unknown: then no rule reads a shape."""
+    overrides = spec.model.facts.overrides()
+    found: dict[str, ModelFacts] = {}
+    for variant in spec.model.variants:
+        try:
+            found[variant.name] = model_facts(variant.source, overrides)
+        except FactsError:
+            if overrides:
+                raise
+            return None
+    return found
+
+
+def _gpu(spec: StudySpec) -> GPUFacts | None:
+    product = spec.hardware.gpu.product
+    return gpu_facts(product) if product else None
+
+
+def _restriction(entry: ParameterSpec) -> Restriction:
+    if entry.step is not None and entry.min is not None and entry.max is not None:
+        return Restriction(entry.name, values=tuple(range(entry.min, entry.max + 1, entry.step)))
+    return Restriction(entry.name, values=entry.values, minimum=entry.min, maximum=entry.max, value=entry.value)
+
+
+def engine_version(image: str) -> str:
+    """Return the version in an image's tag, as in `vllm/vllm-openai:v0.33.0`, or nothing where the tag is none."""
+    _, _, tag = image.rpartition("/")[2].partition(":")
+    version = tag.partition("@")[0].removeprefix("v").partition("-")[0]
+    parts = version.split(".")
+    return version if len(parts) > 1 and all(part.isdigit() for part in parts) else ""
+
+
+def ladder_of(spec: StudySpec) -> tuple[Load, ...]:
+    """Return the loads that every trial climbs, ascending: the spec's, or six concurrencies from 1 to 256."""
+    if spec.search.ladder is not None:
+        return spec.search.ladder.loads()
+    return tuple(
+        Load("Concurrency", level) for level in levels("Concurrency", 1, DEFAULT_HIGHEST_CONCURRENCY, DEFAULT_RUNGS)
+    )
+
+
+def budget_of(spec: StudySpec) -> Budget:
+    """Return when the study must stop."""
+    budget = spec.search.budget
+    return Budget(
+        max_trials=budget.max_trials,
+        max_gpu_hours=None if budget.max_gpu_hours is None else float(budget.max_gpu_hours),
+        max_seconds=budget.max_duration.total_seconds(),
+    )
+
+
+def source_of(spec: StudySpec, configuration: Configuration) -> str:
+    """Return the source of the checkpoint that a configuration serves."""
+    wanted = configuration.text("variant", spec.model.variants[0].name)
+    for variant in spec.model.variants:
+        if variant.name == wanted:
+            return variant.source
+    raise TunerError(f"variant {wanted!r} is not one of {', '.join(v.name for v in spec.model.variants)}")
+
+
+def model_path(source: str) -> str:
+    """Return what the engine is told to load: a hub name, or a path below the mounted claim."""
+    scheme, _, rest = source.partition("://")
+    if scheme == "pvc":
+        return str(PurePosixPath(MODELS_PATH, rest.partition("/")[2]))
+    return rest
+
+
+def engine_arguments(spec: StudySpec, configuration: Configuration, *, model: str, host: str, port: int) -> list[str]:
+    """Return the engine's whole command line after its entry point.
+
+    Args:
+        spec: The study.
+        configuration: The searched parameters' values.
+        model: What the engine loads, as `model_path` or a local directory.
+        host: The address to listen on.
+        port: The port to listen on.
+    """
+    flags = vllm.command_line(configuration, fixed_args=spec.engine.args)
+    fixed = ["--model", model, "--served-model-name", spec.model.served_name, "--host", host, "--port", str(port)]
+    return [*fixed, *flags]
+
+
+def fingerprint(spec: StudySpec) -> str:
+    """Return what names a study: trials of one fingerprint may be compared, others may not.
+
+    Model, engine, hardware, workload, search space and the way of measuring are part of it; objectives, target, budget,
+    price and rollout are not, so that editing those selects again from what is known.
+    """
+    content = spec.model_dump(mode="json", by_alias=True)
+    return digest(
+        {
+            "model": content["model"],
+            "engine": {k: v for k, v in content["engine"].items() if k != "podTemplate"},
+            "hardware": {k: v for k, v in content["hardware"].items() if k not in {"pricePerGPUHour", "currency"}},
+            "workload": {k: v for k, v in content["workload"].items() if k != "requestRate"},
+            "parameters": content["search"]["parameters"],
+            "ladder": content["search"]["ladder"],
+            "seed": content["search"]["seed"],
+            "warmUp": content["measurement"]["warmUp"],
+        }
+    )

@@ -1,0 +1,221 @@
+"""The study as a pure function: from the journal and what is under way to the next proposal, or to the end.
+
+There is no study object to keep. The Optuna study is rebuilt in memory from the journal for every proposal, seeded by
+the study's seed and the number of trials begun, so the same journal gives the same proposal, and a restart loses
+nothing. What Optuna is told of a trial, both maximised:
+
+* the logarithm of the highest throughput per GPU at a feasible rung: the cheap end of the trial's curve;
+* the logarithm of the highest user speed at a feasible rung: the fast end of it;
+* a constraint above 0 where no rung is feasible, by how much the nearest rung misses, or where the engine cannot serve.
+
+A failure of the surroundings is not told; its configuration is proposed again, first and at most twice.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from frontier_tuner.configuration import Configuration
+from frontier_tuner.frontier import Point, feasible, points
+from frontier_tuner.measurement import Load
+from frontier_tuner.objectives import Objectives, Target
+from frontier_tuner.samplers import Prior, create_sampler, spread
+from frontier_tuner.selection import select
+from frontier_tuner.space import SearchSpace
+from frontier_tuner.stopping import (
+    SEARCH_SPACE_EXHAUSTED,
+    Budget,
+    Stability,
+    Stop,
+    frontier_stable,
+    over_budget,
+    too_many_failures,
+)
+from frontier_tuner.trial import TrialRecord
+
+MAX_RETRIES = 2
+OPENING = 6
+"""Trials, the baseline included, before the sampler takes over; fewer where the space is small."""
+SAMPLES = 48
+"""How often the sampler may answer with something invalid or known before the nearest free configuration is taken."""
+CANNOT_SERVE = 10.0
+"""Violation of a configuration whose engine cannot serve: worse than any SLO missed tenfold."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Start an engine with this configuration next.
+
+    Attributes:
+        configuration: A valid configuration that is neither known nor under way.
+        reason: Why this one.
+    """
+
+    configuration: Configuration
+    reason: str
+
+
+def propose(
+    space: SearchSpace,
+    journal: Sequence[TrialRecord],
+    pending: Sequence[Configuration] = (),
+    *,
+    objectives: Objectives,
+    target: Target,
+    budget: Budget,
+    spent_seconds: float,
+    seed: int,
+    sampler: str = "TPE",
+    max_failed: int = 5,
+    prior: Prior | None = None,
+    stability: Stability | None = None,
+) -> Proposal | Stop:
+    """Return the next configuration to try, or why the study ends.
+
+    The first is always the baseline. The next few spread over the space; then the sampler decides. The answer depends
+    on the arguments only, whatever the order of the journal.
+
+    Args:
+        space: The space.
+        journal: All finished trials.
+        pending: Configurations under way.
+        objectives: What must hold.
+        target: Its headroom counts as part of the SLOs.
+        budget: What may be spent.
+        spent_seconds: Seconds since the study began.
+        seed: The study's seed.
+        sampler: `TPE` or `Random`.
+        max_failed: So many trials in a row that failed or were infeasible end the study.
+        prior: Narrows the opening to the better half, or None.
+        stability: When the frontier counts as stable; None takes the defaults.
+    """
+    journal = sorted(journal, key=lambda record: record.number)
+    stop = (
+        too_many_failures(journal, max_failed)
+        or over_budget(journal, len(pending), budget, spent_seconds)
+        or frontier_stable(journal, objectives, stability)
+    )
+    if stop is not None:
+        return stop
+    again = _retry(journal, pending)
+    if again is not None:
+        return again
+    tried = list(dict.fromkeys([*(record.configuration for record in journal), *pending]))
+    known = set(tried)
+    if space.baseline not in known:
+        return Proposal(space.baseline, "Baseline: the engine's defaults")
+    free = [configuration for configuration in space.configurations() if configuration not in known]
+    if not free:
+        return Stop(SEARCH_SPACE_EXHAUSTED, f"all {space.size} valid configurations are tried or under way")
+    stream = _stream(seed, len(journal) + len(pending))
+    opening = min(OPENING, max(2, space.size // 4))
+    if len(known) < opening:
+        number = f"{len(known)} of {opening - 1}"
+        return Proposal(spread(space, tried, free, stream, prior), f"Opening: the least tried values, {number}")
+    told = _told(space, journal, objectives, target)
+    if not told:
+        return Proposal(spread(space, tried, free, stream, prior), "Opening: nothing is known yet")
+    return _ask(space, told, pending, free, sampler, stream)
+
+
+def finalists(
+    points: Sequence[Point], objectives: Objectives, target: Target, count: int
+) -> tuple[tuple[Configuration, Load], ...]:
+    """Return the points to measure again before one is served: distinct configurations, best by the target first."""
+    left = list(points)
+    chosen: list[tuple[Configuration, Load]] = []
+    while len(chosen) < count:
+        best = select(left, objectives, target).point
+        if best is None:
+            break
+        chosen.append((best.configuration, best.load))
+        left = [point for point in left if point.configuration != best.configuration]
+    return tuple(chosen)
+
+
+def _stream(seed: int, position: int) -> int:
+    return int(np.random.SeedSequence((seed & 0xFFFFFFFF, position)).generate_state(1)[0])
+
+
+def _retry(journal: Sequence[TrialRecord], pending: Sequence[Configuration]) -> Proposal | None:
+    settled = {record.configuration for record in journal if record.outcome != "Failed"} | set(pending)
+    failed: dict[Configuration, list[TrialRecord]] = {}
+    for record in journal:
+        if record.outcome == "Failed" and record.configuration not in settled and record.purpose != "Confirmation":
+            failed.setdefault(record.configuration, []).append(record)
+    for configuration, records in failed.items():
+        if len(records) <= MAX_RETRIES:
+            cause = records[-1].failure
+            after = cause.reason if cause else "a failure of the surroundings"
+            return Proposal(configuration, f"Retry {len(records)} of {MAX_RETRIES} after {after}")
+    return None
+
+
+def _told(
+    space: SearchSpace, journal: Sequence[TrialRecord], objectives: Objectives, target: Target
+) -> list[FrozenTrial]:
+    """Return one finished Optuna trial for each configuration that taught something."""
+    distributions = space.to_distributions()
+    members = set(space.configurations())
+    curves: dict[Configuration, list[Point]] = {}
+    for point in points(journal, objectives):
+        curves.setdefault(point.configuration, []).append(point)
+    taught = [r.configuration for r in journal if r.outcome != "Failed" and r.configuration in members]
+    lessons = [(c, _lesson(curves.get(c, []), objectives, target)) for c in dict.fromkeys(taught)]
+    worst = [min((values[axis] for _, (values, _) in lessons if values), default=0.0) for axis in (0, 1)]
+    return [
+        create_trial(
+            state=TrialState.COMPLETE,
+            params=space.encode(configuration),
+            distributions=distributions,
+            values=list(values or worst),
+            constraints={"objectives": violation},
+        )
+        for configuration, (values, violation) in lessons
+    ]
+
+
+def _lesson(
+    curve: Sequence[Point], objectives: Objectives, target: Target
+) -> tuple[tuple[float, float] | None, float]:
+    """Return the two objectives, or None where nothing was measured, and the violation, 0 or less where feasible."""
+    usable = [point for point in curve if point.throughput > 0 and point.speed > 0]
+    if not usable:
+        return None, CANNOT_SERVE
+    missed = {id(point): feasible(point.measured, objectives, target.headroom_percent)[1] for point in usable}
+    fit = [point for point in usable if not missed[id(point)]]
+    least = min(sum(min(v.excess, CANNOT_SERVE) if v.value is not None else 1.0 for v in m) for m in missed.values())
+    best = fit or usable
+    values = math.log(max(point.throughput for point in best)), math.log(max(point.speed for point in best))
+    return values, 0.0 if fit else min(max(least, 1e-6), CANNOT_SERVE)
+
+
+def _ask(
+    space: SearchSpace,
+    told: Sequence[FrozenTrial],
+    pending: Sequence[Configuration],
+    free: Sequence[Configuration],
+    sampler: str,
+    stream: int,
+) -> Proposal:
+    study = optuna.create_study(directions=["maximize", "maximize"], sampler=create_sampler(sampler, stream))
+    distributions = space.to_distributions()
+    study.add_trials(told)
+    for configuration in (each for each in pending if not space.violations(each)):
+        study.enqueue_trial(space.encode(configuration))
+        study.ask(distributions)
+    available = set(free)
+    wanted = free[0]
+    for _ in range(SAMPLES):
+        trial = study.ask(distributions)
+        wanted = space.decode(trial.params)
+        if wanted in available:
+            return Proposal(wanted, f"{sampler}: sampled from {len(told)} trials")
+        # An answer that cannot be used is taken back, so that it is neither learnt from nor counted as under way.
+        study.tell(trial, state=TrialState.FAIL)
+    nearest = min(free, key=lambda candidate: (space.distance(candidate, wanted), candidate.hash))
+    return Proposal(nearest, f"{sampler}: nearest free to what was sampled from {len(told)} trials")
