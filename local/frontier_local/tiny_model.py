@@ -1,8 +1,8 @@
 """Make a tiny language model with random weights, for engines that run on a CPU.
 
-A real engine needs real files: a configuration, weights and a tokenizer. This script makes them in seconds, from a seed and from
-the Python standard library's own sources, so that nothing is downloaded. Its text is noise; its speed, its memory and its
-limits behave as those of a served model do.
+A real engine needs real files: a configuration, weights and a tokenizer. This script makes them in seconds, from a
+seed and from the Python standard library's own sources, so that nothing is downloaded. The model's text is noise; its
+speed, its memory and its limits behave as those of a served model do.
 
 It imports nothing of this project, so that the engine's own interpreter can run it by its path: it needs `torch`,
 `transformers` and `tokenizers`, which the project does not depend on.
@@ -68,7 +68,7 @@ class Recipe:
             found.append(f"heads is {self.heads} and kv-heads is {self.kv_heads}: heads must be a multiple of kv-heads")
         if self.vocabulary < MIN_VOCABULARY:
             found.append(
-                f"vocabulary is {self.vocabulary}: use at least {MIN_VOCABULARY}, one token for each byte and each special token"
+                f"vocabulary is {self.vocabulary}: use at least {MIN_VOCABULARY}, for every byte and special token"
             )
         return found
 

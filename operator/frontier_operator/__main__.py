@@ -5,6 +5,7 @@ import logging
 
 import click
 import kopf
+from prometheus_client import start_http_server
 
 from frontier_operator.handlers import probes, startup, tuning
 from frontier_operator.settings import Settings
@@ -28,17 +29,22 @@ def run(*, verbose: bool) -> None:
 async def serve(settings: Settings, stop: asyncio.Event | None = None) -> None:
     """Run the operator with these settings until `stop` is set or the process is signalled."""
     context = build(settings)
+    server, thread = start_http_server(settings.metrics_port, settings.listen_host)
     registry = kopf.OperatorRegistry()
     for part in (startup, tuning, probes):
         part.configure(registry, context)
-    await kopf.operator(
-        registry=registry,
-        standalone=True,
-        clusterwide=not settings.namespace_list,
-        namespaces=settings.namespace_list,
-        liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",
-        stop_flag=stop,
-    )
+    try:
+        await kopf.operator(
+            registry=registry,
+            standalone=True,
+            clusterwide=not settings.namespace_list,
+            namespaces=settings.namespace_list,
+            liveness_endpoint=f"http://{settings.listen_host}:{settings.health_port}/healthz",
+            stop_flag=stop,
+        )
+    finally:
+        server.shutdown()
+        thread.join()
 
 
 if __name__ == "__main__":

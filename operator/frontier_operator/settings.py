@@ -3,6 +3,8 @@
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from frontier_operator.api.policy import Policy
+
 
 class Settings(BaseSettings):
     """What differs between installations.
@@ -16,8 +18,12 @@ class Settings(BaseSettings):
         idle_seconds: Time between two looks while nothing is under way.
         scheduling_seconds: How long a trial's pod may stay unscheduled before the trial is given back.
         load_deadline_seconds: What a load Job may take beyond its warm-up and duration.
-        health_host: Address on which `/healthz` answers.
-        health_port: Port on which `/healthz` answers.
+        listen_host: Address on which health and metrics are served.
+        health_port: Port of `/healthz`.
+        metrics_port: Port of the operator's own `/metrics`.
+        allowed_arguments: Comma-separated engine flags that are refused by default and allowed here.
+        allowed_service_accounts: Comma-separated service accounts that pod templates may name.
+        allow_privileged: Whether pod templates may ask for what the Pod Security Standard `baseline` forbids.
     """
 
     model_config = SettingsConfigDict(env_prefix="FRONTIER_", frozen=True)
@@ -30,10 +36,27 @@ class Settings(BaseSettings):
     idle_seconds: float = Field(default=30.0, gt=0)
     scheduling_seconds: float = Field(default=600.0, gt=0)
     load_deadline_seconds: float = Field(default=180.0, gt=0)
-    health_host: str = "0.0.0.0"
+    listen_host: str = "0.0.0.0"
     health_port: int = Field(default=8080, ge=1, le=65535)
+    metrics_port: int = Field(default=9090, ge=1, le=65535)
+    allowed_arguments: str = ""
+    allowed_service_accounts: str = ""
+    allow_privileged: bool = False
 
     @property
     def namespace_list(self) -> tuple[str, ...]:
         """The namespaces to serve, empty for all."""
-        return tuple(part.strip() for part in self.namespaces.split(",") if part.strip())
+        return _parts(self.namespaces)
+
+    @property
+    def policy(self) -> Policy:
+        """What users may pass through to engines and pods."""
+        return Policy(
+            allowed_arguments=frozenset(_parts(self.allowed_arguments)),
+            allowed_service_accounts=frozenset(_parts(self.allowed_service_accounts)),
+            allow_privileged=self.allow_privileged,
+        )
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

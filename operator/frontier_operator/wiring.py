@@ -42,7 +42,7 @@ def build(settings: Settings) -> Context:
         load_deadline_seconds=settings.load_deadline_seconds,
     )
     load = LoadSettings(settings.load_image, settings.load_deadline_seconds)
-    return Context(settings, Loops(Reconciler(ports, tunables, load)))
+    return Context(settings, Loops(Reconciler(ports, tunables, load, settings.policy)))
 
 
 def _client() -> client.ApiClient:

@@ -123,7 +123,7 @@ def test_the_documented_rights_are_those_granted():
     page = (ROOT / "docs/reference/installation.md").read_text()
     documented = set()
     for groups, resources, verbs in re.findall(
-        r"^\| (.+?) \| (.+?) \| (get.*|patch.*|create.*|list.*) \|$", page, re.MULTILINE
+        r"^\| (.+?) \| (.+?) \| (get.*|patch.*|create.*|list.*|update.*) \|$", page, re.MULTILINE
     ):
         for group in groups.removesuffix(", cluster-wide only").split(", "):
             for resource in resources.split(", "):

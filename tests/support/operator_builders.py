@@ -90,7 +90,9 @@ def make_pod(name="pod", **over) -> PodView:
     return replace(base, **over)
 
 
-def make_measurement(level=16.0, *, throughput=1000.0, itl=0.02, speed=50.0, ok=200, gpus=1, valid=True, reason="", at=0):
+def make_measurement(
+    level=16.0, *, throughput=1000.0, itl=0.02, speed=50.0, ok=200, gpus=1, valid=True, reason="", at=0
+):
     def near(value):
         return Estimate(value, value * 0.95, value * 1.05, ok, "q")
 

@@ -1,11 +1,11 @@
 """What can go wrong in the tuner, as exceptions.
 
-    TunerError
-    ├── FactsError             a model or a GPU is not known, or a fact about it is wrong
-    ├── InvalidSpaceError      the search space contradicts itself; carries every problem found
-    ├── JournalError           a journal cannot be read back
-    ├── MeasurementError       Prometheus could not be asked, or answered with an error
-    └── PlantError             an engine or a load generator could not be started
+TunerError
+├── FactsError             a model or a GPU is not known, or a fact about it is wrong
+├── InvalidSpaceError      the search space contradicts itself; carries every problem found
+├── JournalError           a journal cannot be read back
+├── MeasurementError       Prometheus could not be asked, or answered with an error
+└── PlantError             an engine or a load generator could not be started
 """
 
 

@@ -7,7 +7,7 @@ values. A line carries the version of its format.
 import json
 import os
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ TYPES: Mapping[str, type] = {p.name: type(DEFAULTS.get(p.name, "")) for p in CAT
 
 def encode_configuration(configuration: Configuration) -> dict[str, str]:
     """Return a configuration as text by parameter name, with `true` and `false` for booleans."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configuration.items()}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configuration.items()
+    }
 
 
 def decode_configuration(document: Mapping[str, str], space: SearchSpace | None = None) -> Configuration:
@@ -191,7 +193,7 @@ def decimal(number: float) -> str:
 
 def encode_time(moment: datetime) -> str:
     """Return an aware time as RFC 3339 in UTC with microseconds."""
-    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def decode_time(text: str) -> datetime:
@@ -203,7 +205,7 @@ def decode_time(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"time {text} has no zone")
-    return moment.astimezone(timezone.utc)
+    return moment.astimezone(UTC)
 
 
 def _encode_estimate(name: str, estimate: Estimate) -> dict[str, Any]:

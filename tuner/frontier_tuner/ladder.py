@@ -83,7 +83,9 @@ def next_rung(
 def _done(measured: Sequence[Measurement], objectives: Objectives) -> LadderDone | None:
     tail = measured[-INVALID_IN_A_ROW:]
     if len(tail) == INVALID_IN_A_ROW and not any(measurement.validity.valid for measurement in tail):
-        return LadderDone("WindowInvalid", f"{INVALID_IN_A_ROW} rungs in a row were invalid: {tail[-1].validity.message}")
+        return LadderDone(
+            "WindowInvalid", f"{INVALID_IN_A_ROW} rungs in a row were invalid: {tail[-1].validity.message}"
+        )
     valid = [measurement for measurement in measured if measurement.validity.valid]
     if not valid or not measured[-1].validity.valid:
         return None

@@ -48,8 +48,8 @@ def spread(
 ) -> Configuration:
     """Return the free configuration whose values were tried least.
 
-    A value counts the more the less often it was tried. With a prior only the better half of the free configurations
-    takes part. The seed decides between equals.
+    A value counts the more the less often it was tried. With a prior only the best quarter of the free
+    configurations takes part. The seed decides between equals.
 
     Args:
         space: The space.
@@ -60,7 +60,7 @@ def spread(
     """
     eligible = list(free)
     if prior is not None:
-        eligible = sorted(eligible, key=prior, reverse=True)[: max(1, len(eligible) // 2)]
+        eligible = sorted(eligible, key=prior, reverse=True)[: max(1, len(eligible) // 4)]
     counts: dict[tuple[str, object], int] = {}
     for configuration in tried:
         for item in configuration.items_:

@@ -108,7 +108,9 @@ def _misses(point: Point, objectives: Objectives, target: Target) -> tuple[SLOVi
     if target.policy == "AtUserSpeed":
         wanted = _figure(target.user_tokens_per_second, "userTokensPerSecond", target)
         if point.speed < wanted:
-            speed = SLOViolation("target", "UserTokensPerSecond/50", point.speed, wanted, (wanted - point.speed) / wanted)
+            speed = SLOViolation(
+                "target", "UserTokensPerSecond/50", point.speed, wanted, (wanted - point.speed) / wanted
+            )
             return (*missed, speed)
     if target.policy == "AtCost":
         ceiling = _figure(target.max_cost, "maxPerMillionOutputTokens", target)
@@ -124,9 +126,7 @@ def _figure(value: float | None, name: str, target: Target) -> float:
     return value
 
 
-def _binding(
-    points: Sequence[Point], missed: dict[int, tuple[SLOViolation, ...]], best: Point, target: Target
-) -> str:
+def _binding(points: Sequence[Point], missed: dict[int, tuple[SLOViolation, ...]], best: Point, target: Target) -> str:
     """Name what the next better point misses most, where better is what the policy wants."""
     score = _score([best], target) if target.policy != "Knee" else _knee(points)
     better = [point for point in points if missed[id(point)] and score(point)[0] > score(best)[0]]

@@ -7,7 +7,7 @@ batch) and it is not a prediction of any real engine. Every random number comes 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -30,12 +30,13 @@ from frontier_tuner.measurement import (
     key,
 )
 from frontier_tuner.objectives import Objectives, Target
+from frontier_tuner.samplers import Prior
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import Budget, Stability, Stop
 from frontier_tuner.trial import Failure, TrialRecord
 from frontier_tuner.tuner import propose
 
-EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RUNG_SECONDS = 60.0
 START_SECONDS = 300.0
 PERCENTILES = {5: -1.64, 50: 0.0, 90: 1.28, 95: 1.64, 99: 2.33}
@@ -94,12 +95,19 @@ class Plant:
         life = self.output_tokens / accepted * step + batch * prefill
         waiting = max(0.0, load - batch) / batch * life
         first = prefill + step + waiting + 0.5 * prefill * min(batch, 8)
-        return first, life / self.output_tokens + 0.2 * chunk, self.output_tokens / life, batch * self.output_tokens / life
+        return (
+            first,
+            life / self.output_tokens + 0.2 * chunk,
+            self.output_tokens / life,
+            batch * self.output_tokens / life,
+        )
 
     def measure(self, configuration: Configuration, load: Load, objectives: Objectives, number: int = 0) -> Measurement:
         """Return the rung of trial `number` at a load, with noise; objectives say which percentiles are wanted."""
         start_noise = 2 * self.noise * self._random(configuration.hash, number).standard_normal()
-        draws = self._random(configuration.hash, number, f"{load.value:g}").standard_normal(4) * self.noise + start_noise
+        draws = (
+            self._random(configuration.hash, number, f"{load.value:g}").standard_normal(4) * self.noise + start_noise
+        )
         first, each, speed, total = self.curve(configuration, load.value)
         first, each = first * math.exp(draws[0]), each * math.exp(draws[1])
         speed, total = speed * math.exp(-draws[2]), total * math.exp(-draws[3])
@@ -121,7 +129,12 @@ class Plant:
         return Measurement(load, Window(begin, begin + timedelta(seconds=RUNG_SECONDS)), n, n, 0, metrics)
 
     def run(
-        self, configuration: Configuration, levels: Sequence[float], objectives: Objectives, number: int, reason: str = ""
+        self,
+        configuration: Configuration,
+        levels: Sequence[float],
+        objectives: Objectives,
+        number: int,
+        reason: str = "",
     ) -> TrialRecord:
         """Return the trial of one engine start and its ladder of concurrencies."""
         count = gpus_of(configuration)
@@ -168,7 +181,7 @@ class Plant:
         shards = gpus_of(configuration)
         cached = self.shared_prefix if configuration.flag("enablePrefixCaching", default=True) else 0.0
         tokens = self.input_tokens * (1 - cached)
-        speed = self.gpu.flops_16bit * EFFICIENCY * shards ** 0.9 / (2 * self.model.active_parameters())
+        speed = self.gpu.flops_16bit * EFFICIENCY * shards**0.9 / (2 * self.model.active_parameters())
         budget = configuration.integer("maxNumBatchedTokens", 2048)
         chunks = math.ceil(tokens / budget)
         return tokens / speed + 0.001 * chunks, min(tokens, budget) / speed
@@ -190,6 +203,7 @@ def run_study(
     journal: Sequence[TrialRecord] = (),
     sampler: str = "TPE",
     stability: Stability | None = None,
+    prior: Prior | None = None,
 ) -> tuple[tuple[TrialRecord, ...], Stop]:
     """Return the journal of a whole study on a plant, continued from `journal`, and why it ended."""
     records = list(journal)
@@ -204,6 +218,7 @@ def run_study(
             seed=seed,
             sampler=sampler,
             stability=stability,
+            prior=prior,
         )
         if isinstance(answer, Stop):
             return tuple(records), answer

@@ -90,7 +90,7 @@ def propose(
         seed: The study's seed.
         sampler: `TPE` or `Random`.
         max_failed: So many trials in a row that failed or were infeasible end the study.
-        prior: Narrows the opening to the better half, or None.
+        prior: Narrows the opening to the best quarter by its score, or None.
         stability: When the frontier counts as stable; None takes the defaults.
     """
     journal = sorted(journal, key=lambda record: record.number)
@@ -179,9 +179,7 @@ def _told(
     ]
 
 
-def _lesson(
-    curve: Sequence[Point], objectives: Objectives, target: Target
-) -> tuple[tuple[float, float] | None, float]:
+def _lesson(curve: Sequence[Point], objectives: Objectives, target: Target) -> tuple[tuple[float, float] | None, float]:
     """Return the two objectives, or None where nothing was measured, and the violation, 0 or less where feasible."""
     usable = [point for point in curve if point.throughput > 0 and point.speed > 0]
     if not usable:

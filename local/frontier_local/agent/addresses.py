@@ -4,6 +4,10 @@ import ipaddress
 from pathlib import Path
 
 
+class NoAddressError(Exception):
+    """Every address of the pod network is in use."""
+
+
 class PodAddresses:
     """Hands out the addresses of a network; where it stands is kept in a file, across restarts of the agent."""
 
@@ -18,7 +22,7 @@ class PodAddresses:
         """Return an address for the pod: the one that it is known to have already, or the next free one.
 
         Raises:
-            RuntimeError: Every address of the network is in use.
+            NoAddressError: Every address of the network is in use.
         """
         if known and ipaddress.IPv4Address(known) in self._network and known not in self._used:
             self._used[known] = uid
@@ -31,7 +35,7 @@ class PodAddresses:
                 self._used[address] = uid
                 self._state.write_text(str(self._last))
                 return address
-        raise RuntimeError(f"pod network {self._network}: all {hosts} addresses are in use; configure a larger one")
+        raise NoAddressError(f"pod network {self._network}: all {hosts} addresses are in use; configure a larger one")
 
     def release(self, uid: str) -> None:
         """Give back the address of a pod."""

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from frontier_local.agent.addresses import PodAddresses
+from frontier_local.agent.addresses import NoAddressError, PodAddresses
 from frontier_local.agent.api import CONNECTION_ERRORS
 from frontier_local.agent.informer import Informer
 from frontier_local.agent.kubelet_server import LogSource
@@ -63,7 +63,11 @@ class Pods:
         if obj["spec"].get("hostNetwork"):
             address = node.address
         else:
-            address = self._addresses.take(uid, (obj.get("status") or {}).get("podIP"))
+            try:
+                address = self._addresses.take(uid, (obj.get("status") or {}).get("podIP"))
+            except NoAddressError as error:
+                self._tools.events.emit(obj, "Pod", "FailedCreatePodSandBox", str(error), warning=True)
+                return
         pod = Pod(self._tools, node, obj, address, self.write_targets)
         self._pods[uid] = pod
         pod.start()

@@ -32,7 +32,7 @@ def main() -> int:
     arguments = parse_arguments(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(levelname)s %(asctime)s %(message)s")
     try:
-        environment = read_environment(os.environ)
+        environment = read_environment(os.environ, " ".join(sys.argv[1:]))
         plan = _plan(arguments, environment)
         asyncio.run(_serve(arguments, plan, environment))
     except EngineEndedError as error:

@@ -55,14 +55,22 @@ class Environment:
     faults: Faults = field(default_factory=Faults)
 
 
-def read_environment(variables: Mapping[str, str]) -> Environment:
+def read_environment(variables: Mapping[str, str], command_line: str = "") -> Environment:
     """Return the settings in these environment variables; what is not set keeps its default.
+
+    Faults may be meant for some configurations only: with `FRONTIER_SIM_FAULTS_ONLY_WITH=--max-num-seqs 16` they
+    befall the engines whose command line holds this text, and leave the others alone.
+
+    Args:
+        variables: The environment.
+        command_line: The engine's arguments, joined by blanks.
 
     Raises:
         ArgumentsRefusedError: If a variable cannot be read; the message names it, its value and what is expected.
     """
     start = variables.get(PREFIX + "START_SECONDS", "")
     devices = variables.get("CUDA_VISIBLE_DEVICES")
+    faults = _faults(variables.get(PREFIX + "FAULTS", ""))
     return Environment(
         gpu=variables.get(PREFIX + "GPU") or Environment.gpu,
         gpus_per_node=int(_number(variables, "GPUS_PER_NODE", Environment.gpus_per_node, low=1)),
@@ -72,7 +80,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         noise_percent=_number(variables, "NOISE_PERCENT", Environment.noise_percent, high=100),
         start_seconds=_number(variables, "START_SECONDS", 0) if start else None,
         acceptance_percent=_number(variables, "ACCEPTANCE_PERCENT", Environment.acceptance_percent, high=100),
-        faults=_faults(variables.get(PREFIX + "FAULTS", "")),
+        faults=faults if variables.get(PREFIX + "FAULTS_ONLY_WITH", "") in command_line else Faults(),
     )
 
 

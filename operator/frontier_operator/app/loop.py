@@ -5,6 +5,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 
+from frontier_operator import telemetry
 from frontier_operator.app.reconcile import GONE, Reconciler
 
 logger = logging.getLogger(__name__)
@@ -59,13 +60,17 @@ class Loops:
         while True:
             wake.clear()
             try:
-                pause = await asyncio.to_thread(self.reconciler.run, namespace, name)
+                with telemetry.PASS_SECONDS.time():
+                    pause = await asyncio.to_thread(self.reconciler.run, namespace, name)
+                telemetry.PASSES.labels("ok").inc()
                 retry = FIRST_RETRY_SECONDS
             except Exception:
+                telemetry.PASSES.labels("failed").inc()
                 logger.exception("%s/%s: the pass failed, the next is in %.0f s", namespace, name, retry)
                 pause, retry = retry, min(retry * 2, MAX_RETRY_SECONDS)
             if pause == GONE:
                 self._loops.pop(key, None)
+                telemetry.OBJECTS.set(len(self._loops))
                 return
             self._beat(key)
             try:
@@ -74,6 +79,7 @@ class Loops:
                 continue
 
     def _beat(self, key: Key) -> None:
+        telemetry.OBJECTS.set(len(self._loops))
         loop = self._loops.get(key)
         if loop is not None:
             loop.beat = time.monotonic()

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from frontier_operator.api import names
+from frontier_operator.api.policy import Policy
 from frontier_operator.api.v1alpha1 import FieldError, InferenceDeploymentSpec, parse
 from frontier_operator.core import views
 from frontier_operator.core.observation import LoadView, Observation, PodView, ServingView, TrialView, Tunables
@@ -33,10 +34,10 @@ class _Owned:
     deployments: Sequence[Manifest]
 
 
-def observe(manifest: Manifest, ports: Ports, tunables: Tunables) -> Observation:
+def observe(manifest: Manifest, ports: Ports, tunables: Tunables, policy: Policy) -> Observation:
     """Return one look at an InferenceDeployment; asks the API server and, where a window has ended, Prometheus."""
     metadata = manifest["metadata"]
-    parsed = parse(manifest)
+    parsed = parse(manifest, policy)
     space: SearchSpace | None = None
     problems: tuple[FieldError, ...] = ()
     spec: InferenceDeploymentSpec | None = None

@@ -3,7 +3,9 @@
 import logging
 from dataclasses import dataclass
 
+from frontier_operator import telemetry
 from frontier_operator.api import names
+from frontier_operator.api.policy import Policy
 from frontier_operator.app.apply import Applier
 from frontier_operator.app.observe import observe
 from frontier_operator.core.decide import decide
@@ -27,6 +29,7 @@ class Reconciler:
     ports: Ports
     tunables: Tunables
     load: LoadSettings
+    policy: Policy
 
     def run(self, namespace: str, name: str) -> float:
         """Do one pass and return the seconds until the next, or `GONE`.
@@ -38,7 +41,7 @@ class Reconciler:
         if manifest is None or "deletionTimestamp" in manifest["metadata"]:
             return GONE
         manifest.setdefault("kind", names.INFERENCE_DEPLOYMENT)
-        observation = observe(manifest, self.ports, self.tunables)
+        observation = observe(manifest, self.ports, self.tunables, self.policy)
         decision = decide(observation)
         troubles = self._apply(observation, decision, manifest)
         self._report(observation, decision, manifest, troubles)
@@ -52,7 +55,9 @@ class Reconciler:
         for action in decision.actions:
             try:
                 applier.apply(action)
+                telemetry.ACTIONS.labels(type(action).__name__, "ok").inc()
             except OperatorError as error:
+                telemetry.ACTIONS.labels(type(action).__name__, "failed").inc()
                 # One action's trouble must not keep the others back; the next pass decides on what is there then.
                 logger.warning("%s/%s: %s", observation.namespace, observation.name, error)
                 troubles.append(str(error))

@@ -107,7 +107,7 @@ def engine_pod_spec(spec: InferenceDeploymentSpec, configuration: Configuration,
         pod["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
         container["volumeMounts"] = [{"name": "models", "mountPath": study.MODELS_PATH, "readOnly": True}]
     template = spec.engine.pod_template
-    return strategic_merge(pod, template.get("spec", template)) if template else pod
+    return strategic_merge(pod, template.get("spec") or {})
 
 
 def _labels(deployment: str, configuration: Configuration, component: str) -> dict[str, str]:

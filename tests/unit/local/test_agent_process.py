@@ -84,11 +84,14 @@ async def test_sigterm_goes_to_the_first_process_and_sigkill_to_all(tmp_path):
     assert await deaf.exited == -9
 
 
+def sleeper(mark):
+    return subprocess.Popen(["sleep", "600"], env={MARK: mark}, start_new_session=True)
+
+
 async def test_leftovers_of_an_earlier_agent_are_ended_and_others_are_not(tmp_path):
     directory = tmp_path / "uid" / "containers" / "c"
     directory.mkdir(parents=True)
-    marked = subprocess.Popen(["sleep", "600"], env={MARK: str(directory)}, start_new_session=True)
-    other = subprocess.Popen(["sleep", "600"], env={MARK: f"{tmp_path}-other/uid"})
+    marked, other = sleeper(str(directory)), sleeper(f"{tmp_path}-other/uid")
     record = {"pid": other.pid, "startTicks": 1, "bootID": "another boot"}
     (directory / "process.json").write_text(json.dumps(record))
     try:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frontier_local.agent.addresses import PodAddresses
+from frontier_local.agent.addresses import NoAddressError, PodAddresses
 from frontier_local.agent.backoff import BackOff
 from frontier_local.agent.kubelet_server import tail_offset
 from frontier_local.agent.node import capacity, labels
@@ -206,7 +206,7 @@ def test_addresses_go_round_and_are_remembered(tmp_path):
     again = PodAddresses(network, state)
     assert again.take("b", "127.9.0.2") == "127.9.0.2"
     assert [again.take(uid) for uid in "defgh"] == [f"127.9.0.{n}" for n in (4, 5, 6, 1, 3)]
-    with pytest.raises(RuntimeError, match="all 6 addresses are in use"):
+    with pytest.raises(NoAddressError, match="all 6 addresses are in use"):
         again.take("x")
 
 

@@ -1,12 +1,11 @@
 import json
 
-from support.operator_builders import make_spec
-
 from frontier_operator.core import render
 from frontier_operator.core.decision import CreateTrial, StartLoad
 from frontier_operator.core.merge import strategic_merge
 from frontier_tuner.measurement import Load
 from frontier_tuner.study import space_of
+from support.operator_builders import make_spec
 
 SPEC = make_spec()
 CONFIGURATION = space_of(SPEC).baseline
@@ -60,7 +59,12 @@ def test_a_trace_is_mounted_from_its_config_map():
     trace = {"configMapRef": {"name": "azure", "key": "conv.csv"}, "format": "AzureLLMInference"}
     spec = make_spec(workload={"trace": trace})
     job = render.load_job(
-        StartLoad("t", 0, Load("Concurrency", 4.0), "10.0.0.7", 5), spec, "ml", "chat", OWNER, render.LoadSettings("i", 1)
+        StartLoad("t", 0, Load("Concurrency", 4.0), "10.0.0.7", 5),
+        spec,
+        "ml",
+        "chat",
+        OWNER,
+        render.LoadSettings("i", 1),
     )
 
     pod = job["spec"]["template"]["spec"]
@@ -83,14 +87,14 @@ def test_a_pod_template_is_merged_by_the_names_of_its_lists():
         engine__podTemplate={
             "spec": {
                 "tolerations": [{"key": "gpu"}],
-                "containers": [{"name": "engine", "env": [{"name": "A", "value": "1"}], "resources": {"limits": {"cpu": "2"}}}],
+                "containers": [{"name": "engine", "resources": {"limits": {"cpu": "2"}}}],
             }
         }
     )
     engine = render.trial_engine("t", spec, CONFIGURATION, "ml", "chat", OWNER)
 
     container = engine["spec"]["containers"][0]
-    assert [item["name"] for item in container["env"]] == ["POD_IP", "A"]
+    assert [item["name"] for item in container["env"]] == ["POD_IP"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1", "cpu": "2"}
     assert engine["spec"]["tolerations"] == [{"key": "gpu"}]
 

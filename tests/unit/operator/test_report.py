@@ -2,6 +2,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
+from frontier_operator.api.v1alpha1 import InferenceDeploymentStatus, parse
+from frontier_operator.core.decide import decide
+from frontier_operator.core.report import report
+from frontier_tuner.study import space_of
 from support.operator_builders import (
     NOW,
     confirmed_trials,
@@ -12,11 +17,6 @@ from support.operator_builders import (
     make_serving,
     make_spec,
 )
-
-from frontier_operator.api.v1alpha1 import InferenceDeploymentStatus, parse
-from frontier_operator.core.decide import decide
-from frontier_operator.core.report import report
-from frontier_tuner.study import space_of
 
 SPEC = make_spec()
 BASELINE = space_of(SPEC).baseline

@@ -2,6 +2,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
+from frontier_operator.api import names
+from frontier_operator.core.decide import decide
+from frontier_operator.core.decision import Announce, Retire, Serve
+from frontier_operator.core.report import report
+from frontier_tuner import journal
+from frontier_tuner.study import fingerprint, space_of
 from support.operator_builders import (
     NOW,
     confirmed_trials,
@@ -10,13 +17,6 @@ from support.operator_builders import (
     make_serving,
     make_spec,
 )
-
-from frontier_operator.api import names
-from frontier_operator.core.decide import decide
-from frontier_operator.core.decision import Announce, Retire, Serve
-from frontier_operator.core.report import report
-from frontier_tuner import journal
-from frontier_tuner.study import fingerprint, space_of
 
 SPEC = make_spec()
 BASELINE = space_of(SPEC).baseline
@@ -30,7 +30,11 @@ def rfc(seconds_ago):
 
 
 def entry(configuration, **more):
-    return {"configuration": journal.encode_configuration(configuration), "configurationHash": configuration.hash, **more}
+    return {
+        "configuration": journal.encode_configuration(configuration),
+        "configurationHash": configuration.hash,
+        **more,
+    }
 
 
 def status(candidate=None, step=0, began=60, step_began=30, **more):
@@ -67,7 +71,9 @@ def test_the_selected_point_becomes_a_canary_beside_the_incumbent():
 
 
 def test_a_step_begins_when_its_pods_are_ready():
-    waiting = during_canary(status=status(BEST, step_began=None), serving=(make_serving(BASELINE), make_serving(BEST, ready=0)))
+    waiting = during_canary(
+        status=status(BEST, step_began=None), serving=(make_serving(BASELINE), make_serving(BEST, ready=0))
+    )
     ready = during_canary(status=status(BEST, step_began=None))
 
     assert decide(waiting).rollout.candidate.step_started_at is None
@@ -175,7 +181,9 @@ def test_another_selection_during_the_analysis_starts_anew_97():
 
 
 def test_a_blocked_point_stays_out_for_the_cool_down_and_comes_back_after_it_100():
-    blocked = [{"configurationHash": BEST.hash, "since": rfc(60), "until": rfc(-60), "message": "m", "reason": "RolledBack"}]
+    blocked = [
+        {"configurationHash": BEST.hash, "since": rfc(60), "until": rfc(-60), "message": "m", "reason": "RolledBack"}
+    ]
     expired = [{**blocked[0], "until": rfc(1)}]
 
     kept_out = decide(observe(status=status(blocked=blocked)))

@@ -1,6 +1,11 @@
 from dataclasses import replace
 
 import pytest
+
+from frontier_operator.api.v1alpha1 import parse
+from frontier_operator.core.decide import decide
+from frontier_operator.core.decision import CreateTrial, Serve, StartEngine
+from frontier_tuner.study import fingerprint, space_of
 from support.operator_builders import (
     NOW,
     confirmed_trials,
@@ -12,11 +17,6 @@ from support.operator_builders import (
     make_spec,
     make_trial,
 )
-
-from frontier_operator.api.v1alpha1 import parse
-from frontier_operator.core.decide import decide
-from frontier_operator.core.decision import CreateTrial, Serve, StartEngine
-from frontier_tuner.study import fingerprint, space_of
 
 SPEC = make_spec()
 BASELINE = space_of(SPEC).baseline
@@ -117,7 +117,9 @@ def test_a_larger_budget_goes_on_with_the_study():
     spec = make_spec(search__budget={"maxTrials": 5})
     status = {"study": {"fingerprint": fingerprint(spec), "stop": "BudgetExhausted", "stopMessage": "m"}}
 
-    decision = decide(make_observation(spec, trials=confirmed_trials(spec), status=status, serving=(make_serving(BASELINE),)))
+    decision = decide(
+        make_observation(spec, trials=confirmed_trials(spec), status=status, serving=(make_serving(BASELINE),))
+    )
 
     assert [action.purpose for action in created(decision)] == ["Search", "Search"]
 
@@ -165,7 +167,9 @@ def test_no_feasible_point_is_said_and_nothing_is_rolled_out_4():
     spec = make_spec(objectives__slos=[{"name": "itl", "metric": "ITL", "percentile": 95, "max": "1ms"}])
     status = {"study": {"fingerprint": fingerprint(spec), "stop": "BudgetExhausted", "stopMessage": "m"}}
 
-    decision = decide(make_observation(spec, trials=confirmed_trials(spec), status=status, serving=(make_serving(BASELINE),)))
+    decision = decide(
+        make_observation(spec, trials=confirmed_trials(spec), status=status, serving=(make_serving(BASELINE),))
+    )
 
     assert decision.study.selection.point is None
     assert decision.rollout.candidate is None

@@ -2,7 +2,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.operator_builders import NOW, TUNABLES, make_measurement, make_pod, make_record, make_spec, make_trial
 
 from frontier_operator.core.decision import (
     FinishTrial,
@@ -15,6 +14,7 @@ from frontier_operator.core.decision import (
 from frontier_operator.core.observation import LoadView
 from frontier_operator.core.trials import TrialRules, decide_trial
 from frontier_tuner.study import space_of
+from support.operator_builders import NOW, TUNABLES, make_measurement, make_pod, make_record, make_spec, make_trial
 
 SPEC = make_spec()
 CONFIGURATION = space_of(SPEC).baseline
@@ -122,7 +122,9 @@ ENDINGS = {
     ),
     "refused arguments": (
         {
-            "engine": make_pod(exit_code=2, last_words="error: unrecognized arguments: --nope", ready=False, ready_at=None),
+            "engine": make_pod(
+                exit_code=2, last_words="error: unrecognized arguments: --nope", ready=False, ready_at=None
+            ),
             "ready_at": None,
         },
         "Infeasible",

@@ -5,8 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frontier_tuner.configuration import Configuration, Value
-from frontier_tuner.engines.vllm_rules import DP, EP, GIB, PP, TP, Surroundings, gpus, rules
-from frontier_tuner.engines.vllm_rules import attention_split, expert_split, width_split
+from frontier_tuner.engines.vllm_rules import (
+    DP,
+    EP,
+    GIB,
+    PP,
+    TP,
+    Surroundings,
+    attention_split,
+    expert_split,
+    gpus,
+    rules,
+    width_split,
+)
 from frontier_tuner.errors import InvalidSpaceError
 from frontier_tuner.facts import GPUFacts, ModelFacts
 from frontier_tuner.space import Parameter, Restriction, SearchSpace, restrict

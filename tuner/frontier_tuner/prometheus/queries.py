@@ -120,4 +120,4 @@ def restarts(where: str, span: Span) -> tuple[str, str]:
 def presence(names: Sequence[str], where: str, span: Span) -> str:
     """Return an expression with one series, labelled `__name__`, for each of these series that exists in a span."""
     pattern = "|".join(re.escape(name) for name in names)
-    return f"count by (__name__) (present_over_time({{__name__=~{quote(pattern)},{where}}}{span}))"
+    return f"count by (__name__) (last_over_time({{__name__=~{quote(pattern)},{where}}}{span}))"

@@ -1,0 +1,317 @@
+"""The whole operator on a real API server, a real Prometheus and simulated engines."""
+
+import itertools
+import json
+import urllib.parse
+import urllib.request
+from copy import deepcopy
+from datetime import datetime
+
+import pytest
+
+from integration.operator_support import (
+    DEPLOYMENT,
+    Bench,
+    condition,
+    eventually,
+    install,
+    kill_operator,
+)
+
+pytestmark = pytest.mark.integration
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def installed(cluster):
+    install(cluster)
+    return cluster
+
+
+@pytest.fixture
+def bench(installed):
+    bench = Bench(installed, f"ml-{next(_numbers)}")
+    bench.kubectl("create", "namespace", bench.namespace)
+    yield bench
+    bench.kubectl("delete", "namespace", bench.namespace, "--timeout=80s")
+
+
+def deployment(**spec):
+    manifest = deepcopy(DEPLOYMENT)
+    for name, value in spec.items():
+        if isinstance(value, dict):
+            manifest["spec"][name] = {**manifest["spec"].get(name, {}), **value}
+        else:
+            manifest["spec"][name] = value
+    return manifest
+
+
+def parameters(**values):
+    fixed = {"maxNumSeqs": 32, "tensorParallelSize": 1, "maxNumBatchedTokens": 2048, "numSpeculativeTokens": 0}
+    named = [{"name": "enablePrefixCaching", "value": True}]
+    for name, value in {**fixed, **values}.items():
+        named.append({"name": name, "values" if isinstance(value, list) else "value": value})
+    return named
+
+
+def engine_pods(bench):
+    return [
+        pod["metadata"]["name"]
+        for pod in bench.all("pods", "-l", "frontier-operator.dev/trial,frontier-operator.dev/component=engine")
+    ]
+
+
+def prometheus(cluster, query, at):
+    moment = datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+    url = f"{cluster.prometheus_url}/api/v1/query?" + urllib.parse.urlencode({"query": query, "time": f"{moment:.3f}"})
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        result = json.load(answer)["data"]["result"]
+    return float(result[0]["value"][1]) if isinstance(result[0], dict) else float(result[1])
+
+
+def test_from_apply_to_a_rolled_out_point(bench):
+    bench.apply(deployment())
+    eventually(lambda: condition(bench.get("infd"), "Ready").get("status") == "True", 40, "the baseline serves")
+    bench.traffic()
+    found = bench.converged()
+    trials = bench.trials()
+    status = found["status"]
+
+    assert [int(trial["spec"]["number"]) for trial in trials] == list(range(len(trials)))
+    assert {trial["status"]["outcome"] for trial in trials} == {"Complete"}
+    searched = [trial["spec"]["configurationHash"] for trial in trials if trial["spec"]["purpose"] != "Confirmation"]
+    assert len(searched) == len(set(searched)) == 4
+    assert sum(trial["spec"]["purpose"] == "Confirmation" for trial in trials) >= 2
+    assert status["frontier"]
+    assert status["selection"]["configurationHash"] == status["incumbent"]["configurationHash"]
+    assert status["incumbent"]["configurationHash"] != status["baseline"]["configurationHash"]
+    assert found["metadata"]["generation"] == status["observedGeneration"] == 1
+
+    # What the trial's command line says is what the incumbent's pod runs.
+    chosen = next(t for t in trials if t["spec"]["configurationHash"] == status["incumbent"]["configurationHash"])
+    serving = bench.all("pods", "-l", "frontier-operator.dev/role=serving")
+    assert [pod["spec"]["containers"][0]["args"] for pod in serving] == [chosen["spec"]["command"]]
+
+    # Every number of the selected point is what Prometheus answers to its query.
+    measured = status["incumbent"]["measured"]
+    assert len(measured["metrics"]) >= 8
+    for metric in measured["metrics"]:
+        answer = prometheus(bench.cluster, metric["query"], measured["window"]["end"])
+        assert answer == pytest.approx(float(metric["value"]), rel=1e-9), metric
+
+    eventually(lambda: not engine_pods(bench), 30, "trial engines are gone")
+    assert len(bench.all("deployments")) == 1
+    events = {
+        event["reason"] for event in bench.all("events") if event["involvedObject"]["kind"] == "InferenceDeployment"
+    }
+    assert {"CanaryRunning", "Promoted"} <= events
+
+
+def test_editing_the_target_selects_again_without_a_trial(bench):
+    bench.apply(deployment(rollout={"mode": "Recommend"}))
+    before = bench.converged()
+    count = len(bench.trials())
+    bench.kubectl(
+        "patch",
+        "infd",
+        "chat",
+        "-n",
+        bench.namespace,
+        "--type=merge",
+        "-p",
+        '{"spec":{"target":{"policy":"MinLatency"}}}',
+    )
+    after = eventually(
+        lambda: (found := bench.get("infd"))["status"].get("selection", {}).get("policy") == "MinLatency" and found,
+        10,
+        "the selection follows the target",
+    )
+
+    assert len(bench.trials()) == count
+    assert after["status"]["selection"]["load"]["value"] == "4"
+    assert before["status"]["incumbent"]["configurationHash"] == after["status"]["incumbent"]["configurationHash"]
+
+
+KILLS = {
+    "before the baseline is ready": lambda b: b.all("deployments") and not ready(b),
+    "while an engine starts": lambda b: any(not started(t) for t in b.trials()),
+    "mid-ladder": lambda b: any(0 < rungs(t) < 2 for t in b.trials()),
+    "mid-canary": lambda b: b.get("infd")["status"].get("candidate"),
+    "while idle": lambda b: condition(b.get("infd"), "Converged").get("status") == "True",
+}
+
+
+def ready(bench):
+    return condition(bench.get("infd"), "Ready").get("status") == "True"
+
+
+def started(trial):
+    return trial.get("status", {}).get("engineReadyAt")
+
+
+def rungs(trial):
+    return len(trial.get("status", {}).get("measurements", []))
+
+
+def test_killed_at_five_moments_the_study_ends_as_if_it_had_not_been(bench):
+    bench.apply(deployment())
+    reached = []
+    for moment, now in KILLS.items():
+        eventually(lambda now=now: now(bench), 120, moment)
+        kill_operator(bench.cluster)
+        reached.append(moment)
+        if moment == "before the baseline is ready":
+            eventually(lambda: ready(bench), 40, "the baseline serves")
+            bench.traffic()
+    found = bench.converged()
+    trials = bench.trials()
+
+    assert reached == list(KILLS)
+    assert [int(trial["spec"]["number"]) for trial in trials] == list(range(len(trials)))
+    searched = [trial["spec"]["configurationHash"] for trial in trials if trial["spec"]["purpose"] != "Confirmation"]
+    assert len(searched) == len(set(searched)) == 4
+    assert all(trial["status"]["outcome"] == "Complete" for trial in trials)
+    for trial in trials:
+        loads = [
+            measurement["load"]["value"] for measurement in trial["status"]["measurements"] if measurement["valid"]
+        ]
+        assert loads == trial["spec"]["ladder"]["levels"][: len(loads)]
+    assert found["status"]["frontier"]
+    eventually(lambda: not engine_pods(bench), 30, "no orphan engine")
+    assert len(bench.all("deployments")) == 1
+
+
+ENDINGS = {
+    "out of memory": (
+        {"search": {"parameters": parameters(gpuMemoryUtilizationPercent=[90, 20])}},
+        "Infeasible",
+        "Configuration",
+        "EngineOutOfMemory",
+    ),
+    "arguments refused": (
+        {
+            "search": {"parameters": parameters(kvCacheDtype=["auto", "fp8"])},
+            "engine": {
+                "env": [
+                    *DEPLOYMENT["spec"]["engine"]["env"][1:],
+                    {"name": "FRONTIER_SIM_GPU", "value": "NVIDIA-A100-SXM4-80GB"},
+                ]
+            },
+        },
+        "Infeasible",
+        "Configuration",
+        "EngineArgumentsRefused",
+    ),
+    "ready, then dead at the first request": (
+        {
+            "search": {"parameters": parameters(maxNumSeqs=[256, 8])},
+            "engine": {
+                "env": [
+                    *DEPLOYMENT["spec"]["engine"]["env"],
+                    {"name": "FRONTIER_SIM_FAULTS", "value": '{"crashAfterRequests": 1}'},
+                    {"name": "FRONTIER_SIM_FAULTS_ONLY_WITH", "value": "--max-num-seqs 8"},
+                ]
+            },
+        },
+        "Infeasible",
+        "Configuration",
+        "EngineDied",
+    ),
+    "no node can take it": (
+        {
+            "search": {"parameters": parameters(tensorParallelSize=[1, 16]), "maxTrialGPUs": 16},
+            "hardware": {"gpusPerNode": 16, "pricePerGPUHour": "1"},
+        },
+        "Failed",
+        "Infrastructure",
+        "Unschedulable",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "outcome", "kind", "reason"), ENDINGS.values(), ids=ENDINGS)
+def test_a_trial_that_cannot_run_says_why_and_the_service_stays(bench, spec, outcome, kind, reason):
+    search = {**spec["search"], "budget": {"maxTrials": 2}, "ladder": {"levels": ["4"]}}
+    bench.apply(deployment(**{**spec, "search": search}))
+    eventually(lambda: ready(bench), 40, "the baseline serves")
+    before = [pod["metadata"]["uid"] for pod in bench.all("pods", "-l", "frontier-operator.dev/role=serving")]
+
+    def failed():
+        return [trial for trial in bench.finished() if trial["status"]["outcome"] == outcome]
+
+    trial = eventually(failed, 90, f"a trial ends as {outcome}")[0]
+    after = bench.all("pods", "-l", "frontier-operator.dev/role=serving")
+
+    failure = trial["status"]["failure"]
+    assert (failure["class"], failure["reason"]) == (kind, reason)
+    assert failure["message"]
+    assert reason in bench.kubectl("get", "trials", "-n", bench.namespace)
+    assert [pod["metadata"]["uid"] for pod in after] == before
+    assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in after)
+
+
+def test_deleting_it_mid_trial_takes_everything_along(bench):
+    bench.apply(deployment())
+    eventually(lambda: engine_pods(bench), 60, "an engine starts")
+    bench.kubectl("delete", "infd", "chat", "-n", bench.namespace, "--timeout=30s")
+
+    def left():
+        kinds = ("trials", "pods", "jobs", "deployments")
+        names = [item["metadata"]["name"] for kind in kinds for item in bench.all(kind)]
+        return names + [item["metadata"]["name"] for item in bench.all("services")]
+
+    eventually(lambda: not left(), 60, "nothing is left")
+
+
+def test_with_the_operator_gone_the_object_still_goes(bench):
+    bench.apply(deployment())
+    eventually(lambda: engine_pods(bench), 60, "an engine starts")
+    bench.kubectl("scale", "-n", "frontier-system", "deployment/frontier-operator", "--replicas=0")
+    try:
+        bench.kubectl("delete", "infd", "chat", "-n", bench.namespace, "--timeout=30s")
+        eventually(lambda: not bench.all("pods") and not bench.all("trials"), 60, "nothing is left")
+    finally:
+        bench.kubectl("scale", "-n", "frontier-system", "deployment/frontier-operator", "--replicas=1")
+        bench.kubectl("rollout", "status", "-n", "frontier-system", "deployment/frontier-operator", "--timeout=60s")
+
+
+def test_a_namespace_goes_mid_trial(installed):
+    bench = Bench(installed, "ml-gone")
+    bench.kubectl("create", "namespace", bench.namespace)
+    bench.apply(deployment())
+    eventually(lambda: engine_pods(bench), 60, "an engine starts")
+    bench.kubectl("delete", "namespace", bench.namespace, "--timeout=80s")
+
+    assert "not found" in bench.kubectl("get", "namespace", bench.namespace, check=False).lower()
+
+
+def test_an_invalid_spec_is_stalled_with_every_problem_and_serves_on(bench):
+    bench.apply(deployment(search={"budget": {"maxTrials": 1}, "ladder": {"levels": ["4"]}}))
+    eventually(lambda: ready(bench), 40, "the baseline serves")
+    bench.kubectl(
+        "patch",
+        "infd",
+        "chat",
+        "-n",
+        bench.namespace,
+        "--type=merge",
+        "-p",
+        '{"spec":{"search":{"parameters":[{"name":"tensorParallelSize","value":3},{"name":"nonsense","value":1}]}}}',
+    )
+    stalled = eventually(
+        lambda: (c := condition(bench.get("infd"), "Stalled")).get("reason") == "InvalidSpec" and c, 10, "it is stalled"
+    )
+
+    assert "nonsense" in stalled["message"]
+    assert "tensorParallelSize" in stalled["message"]
+    assert bench.all("pods", "-l", "frontier-operator.dev/role=serving")
+
+
+def test_a_gitops_tool_sees_no_difference_107(bench):
+    bench.apply(deployment(search={"budget": {"maxTrials": 1}, "ladder": {"levels": ["4"]}}))
+    eventually(bench.finished, 60, "a trial finishes")
+    text = yaml.safe_dump(deployment(search={"budget": {"maxTrials": 1}, "ladder": {"levels": ["4"]}}))
+    difference = bench.kubectl("diff", "-n", bench.namespace, "-f", "-", stdin=text, check=False)
+
+    assert difference == ""

@@ -1,0 +1,87 @@
+"""Finds the efficient frontier of an LLM inference engine by measuring it, and picks the point to serve.
+
+The usual way: make a space with `build_space`, ask `propose` for a configuration, measure its load ladder, keep a
+`TrialRecord`, repeat until it answers `Stop`; then `points`, `frontier` and `select`.
+"""
+
+from frontier_tuner.configuration import Configuration, Value, digest
+from frontier_tuner.engines.vllm import baseline, build_space, command_line, gpus, tensor_parallel_sizes
+from frontier_tuner.errors import (
+    FactsError,
+    InvalidSpaceError,
+    JournalError,
+    MeasurementError,
+    PlantError,
+    TunerError,
+)
+from frontier_tuner.facts import GPUFacts, ModelFacts, gpu_facts, known_gpus, known_models, model_facts
+from frontier_tuner.frontier import Point, SLOViolation, feasible, frontier, hypervolume, non_dominated, points
+from frontier_tuner.ladder import LadderDone, NextRung, levels, next_rung
+from frontier_tuner.measurement import Estimate, Load, Measurement, Validity, Window
+from frontier_tuner.objectives import SLO, Objectives, Target
+from frontier_tuner.prior import roofline
+from frontier_tuner.selection import Selection, rank, select
+from frontier_tuner.space import Parameter, Restriction, Rule, SearchSpace, Violation, restrict
+from frontier_tuner.stopping import Budget, Stability, Stop
+from frontier_tuner.trial import Failure, TrialRecord
+from frontier_tuner.tuner import Proposal, finalists, propose
+
+__all__ = [
+    "SLO",
+    "Budget",
+    "Configuration",
+    "Estimate",
+    "FactsError",
+    "Failure",
+    "GPUFacts",
+    "InvalidSpaceError",
+    "JournalError",
+    "LadderDone",
+    "Load",
+    "Measurement",
+    "MeasurementError",
+    "ModelFacts",
+    "NextRung",
+    "Objectives",
+    "Parameter",
+    "PlantError",
+    "Point",
+    "Proposal",
+    "Restriction",
+    "Rule",
+    "SLOViolation",
+    "SearchSpace",
+    "Selection",
+    "Stability",
+    "Stop",
+    "Target",
+    "TrialRecord",
+    "TunerError",
+    "Validity",
+    "Value",
+    "Violation",
+    "Window",
+    "baseline",
+    "build_space",
+    "command_line",
+    "digest",
+    "feasible",
+    "finalists",
+    "frontier",
+    "gpu_facts",
+    "gpus",
+    "hypervolume",
+    "known_gpus",
+    "known_models",
+    "levels",
+    "model_facts",
+    "next_rung",
+    "non_dominated",
+    "points",
+    "propose",
+    "rank",
+    "restrict",
+    "roofline",
+    "select",
+    "tensor_parallel_sizes",
+]
