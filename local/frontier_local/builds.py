@@ -50,13 +50,14 @@ class Recipe:
 def recipe(name: str) -> Recipe:
     """Return how a binary is built."""
     if name == "etcd":
-        return Recipe(_MODULES, "go.etcd.io/etcd/server/v3", "about a minute on two cores, once")
+        return Recipe(_MODULES, "go.etcd.io/etcd/server/v3", "a few minutes on two cores, once")
     if name == "prometheus":
         return Recipe(
             _MODULES / "prometheus",
             "github.com/prometheus/prometheus/cmd/prometheus",
             "several minutes on two cores, once",
-            # Targets come from files; the clients of every cloud would double the time.
+            (f"github.com/prometheus/common/version.Version={PROMETHEUS_RELEASE}",),
+            # Targets come from files; the service discovery of every cloud is not needed.
             tags="remove_all_sd",
         )
     major, minor, _ = KUBERNETES.removeprefix("v").split(".")

@@ -100,6 +100,8 @@ def prometheus(layout: Layout, addresses: Addresses, asset: Asset) -> list[str]:
         f"--config.file={layout.configuration / 'prometheus.yaml'}",
         f"--storage.tsdb.path={layout.data / 'prometheus'}",
         f"--web.listen-address=127.0.0.1:{addresses.prometheus_port}",
+        # New pods are scraped at once; by default targets are taken over every five seconds only.
+        "--scrape.discovery-reload-interval=100ms",
         "--log.level=warn",
     ]
 

@@ -22,7 +22,9 @@ def main() -> None:
 def run(*, verbose: bool) -> None:
     """Run the operator until it is told to stop."""
     kopf.configure(verbose=verbose)
-    logging.getLogger("kubernetes").setLevel(logging.WARNING)
+    for noisy in ("kubernetes", "kopf.objects", "kopf.activities.probe", "aiohttp.access"):
+        # They tell that handlers ran and probes came; what was decided is told by the loops.
+        logging.getLogger(noisy).setLevel(logging.DEBUG if verbose else logging.WARNING)
     asyncio.run(serve(Settings()))
 
 

@@ -8,6 +8,7 @@ from copy import deepcopy
 from datetime import datetime
 
 import pytest
+import yaml
 
 from integration.operator_support import (
     DEPLOYMENT,

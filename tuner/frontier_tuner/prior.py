@@ -1,7 +1,7 @@
 """A roofline prior: it orders configurations before anything is known about them. It never becomes a result.
 
-Only memory traffic, arithmetic and the talk between GPUs are modelled; prefix caching, speculation and chunking are left
-to the measurements, because their worth depends on the traffic.
+Only memory traffic, arithmetic and the talk between GPUs are modelled; prefix caching, speculation and chunking are
+left to the measurements, because their worth depends on the traffic.
 """
 
 from frontier_tuner.configuration import Configuration

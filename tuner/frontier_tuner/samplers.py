@@ -17,6 +17,10 @@ Prior = Callable[[Configuration], float]
 """A score that orders configurations, higher is better; it is never taken for a result."""
 
 
+NEAR_BEST = 0.05
+"""How far below the prior's best score a configuration still counts as promising."""
+
+
 def _tpe(seed: int) -> BaseSampler:
     # The opening is the study's own, so the sampler has none. Multivariate sampling is off by default for several
     # objectives, though the parameters interact.
@@ -48,8 +52,8 @@ def spread(
 ) -> Configuration:
     """Return the free configuration whose values were tried least.
 
-    A value counts the more the less often it was tried. With a prior only the best quarter of the free
-    configurations takes part. The seed decides between equals.
+    A value counts the more the less often it was tried; the seed decides between equals. With a prior only those take
+    part that it holds for nearly the best among the ones that are unlike everything tried.
 
     Args:
         space: The space.
@@ -58,9 +62,7 @@ def spread(
         seed: Decides ties.
         prior: Orders the free configurations, or None.
     """
-    eligible = list(free)
-    if prior is not None:
-        eligible = sorted(eligible, key=prior, reverse=True)[: max(1, len(eligible) // 4)]
+    eligible = list(free) if prior is None else _promising(space, tried, free, prior)
     counts: dict[tuple[str, object], int] = {}
     for configuration in tried:
         for item in configuration.items_:
@@ -73,3 +75,18 @@ def spread(
         return sum(1 / (1 + counts.get((name, configuration[name]), 0)) for name in names), ties[index]
 
     return eligible[max(range(len(eligible)), key=novelty)]
+
+
+def _promising(
+    space: SearchSpace, tried: Sequence[Configuration], free: Sequence[Configuration], prior: Prior
+) -> list[Configuration]:
+    """Return the free configurations near the prior's best, of those unlike all tried in half their values."""
+    unlike = sum(len(parameter.values) > 1 for parameter in space.parameters) // 2
+
+    def new(configuration: Configuration) -> bool:
+        return all(sum(other.get(k) != v for k, v in configuration.items()) >= unlike for other in tried)
+
+    eligible = [configuration for configuration in free if new(configuration)] or list(free)
+    scores = [prior(configuration) for configuration in eligible]
+    bar = max(scores) - abs(max(scores)) * NEAR_BEST
+    return [configuration for configuration, score in zip(eligible, scores, strict=True) if score >= bar]

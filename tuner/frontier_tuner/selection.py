@@ -37,8 +37,8 @@ class Selection:
 def select(points: Sequence[Point], objectives: Objectives, target: Target) -> Selection:
     """Return the operating point of the target's policy among the points.
 
-    `MinCost` takes the highest throughput per GPU, the lowest cost at any price of a GPU. `MinLatency` takes the highest
-    speed for a user. `MaxThroughput` takes the highest throughput of one replica. `Knee` takes the point of the
+    `MinCost` takes the highest throughput per GPU, the lowest cost at any price of a GPU. `MinLatency` takes the
+    highest speed for a user. `MaxThroughput` takes the highest throughput of one replica. `Knee` takes the point of the
     frontier farthest from the line between its ends. `AtUserSpeed` takes the cheapest point that reaches the
     target's speed, `AtCost` the fastest point within the target's cost.
 

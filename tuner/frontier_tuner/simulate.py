@@ -33,7 +33,7 @@ from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.samplers import Prior
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import Budget, Stability, Stop
-from frontier_tuner.trial import Failure, TrialRecord
+from frontier_tuner.trial import Failure, Outcome, Purpose, TrialRecord
 from frontier_tuner.tuner import propose
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -138,7 +138,7 @@ class Plant:
     ) -> TrialRecord:
         """Return the trial of one engine start and its ladder of concurrencies."""
         count = gpus_of(configuration)
-        purpose = "Baseline" if number == 0 else "Search"
+        purpose: Purpose = "Baseline" if number == 0 else "Search"
         if self.cache_tokens(configuration) < self.input_tokens + self.output_tokens:
             failure = Failure("EngineOutOfMemory", "no memory is left for one request")
             spent = START_SECONDS * count / 2
@@ -152,7 +152,7 @@ class Plant:
                 break
             rungs.append(self.measure(configuration, step.load, objectives, number))
         spent = count * (START_SECONDS + RUNG_SECONDS * len(rungs))
-        outcome = "Complete" if len(rungs) == len(levels) else "Pruned"
+        outcome: Outcome = "Complete" if len(rungs) == len(levels) else "Pruned"
         return TrialRecord(
             number, configuration, purpose, outcome, count, tuple(rungs), None, spent, START_SECONDS, reason
         )

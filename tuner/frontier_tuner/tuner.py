@@ -74,10 +74,9 @@ def propose(
     prior: Prior | None = None,
     stability: Stability | None = None,
 ) -> Proposal | Stop:
-    """Return the next configuration to try, or why the study ends.
+    """Return the next configuration to try, or why the study ends; the order of the journal does not matter.
 
-    The first is always the baseline. The next few spread over the space; then the sampler decides. The answer depends
-    on the arguments only, whatever the order of the journal.
+    The first is always the baseline. The next few spread over the space; then the sampler decides.
 
     Args:
         space: The space.
@@ -89,21 +88,19 @@ def propose(
         spent_seconds: Seconds since the study began.
         seed: The study's seed.
         sampler: `TPE` or `Random`.
-        max_failed: So many trials in a row that failed or were infeasible end the study.
-        prior: Narrows the opening to the best quarter by its score, or None.
+        max_failed: So many failed or infeasible trials in a row end the study.
+        prior: Keeps the opening near its best scores, or None.
         stability: When the frontier counts as stable; None takes the defaults.
     """
     journal = sorted(journal, key=lambda record: record.number)
-    stop = (
+    settled = (
         too_many_failures(journal, max_failed)
         or over_budget(journal, len(pending), budget, spent_seconds)
         or frontier_stable(journal, objectives, stability)
+        or _retry(journal, pending)
     )
-    if stop is not None:
-        return stop
-    again = _retry(journal, pending)
-    if again is not None:
-        return again
+    if settled is not None:
+        return settled
     tried = list(dict.fromkeys([*(record.configuration for record in journal), *pending]))
     known = set(tried)
     if space.baseline not in known:
@@ -113,13 +110,10 @@ def propose(
         return Stop(SEARCH_SPACE_EXHAUSTED, f"all {space.size} valid configurations are tried or under way")
     stream = _stream(seed, len(journal) + len(pending))
     opening = min(OPENING, max(2, space.size // 4))
-    if len(known) < opening:
-        number = f"{len(known)} of {opening - 1}"
-        return Proposal(spread(space, tried, free, stream, prior), f"Opening: the least tried values, {number}")
-    told = _told(space, journal, objectives, target)
-    if not told:
-        return Proposal(spread(space, tried, free, stream, prior), "Opening: nothing is known yet")
-    return _ask(space, told, pending, free, sampler, stream)
+    told = _told(space, journal, objectives, target) if len(known) >= opening else []
+    if told:
+        return _ask(space, told, pending, free, sampler, stream)
+    return Proposal(spread(space, tried, free, stream, prior), f"Opening {len(known)}: the least tried values")
 
 
 def finalists(

@@ -67,6 +67,9 @@ class Reconciler:
         status = report(observation, decision, troubles)
         if status == observation.status:
             return
+        before = (observation.status.get("summary") or {}).get("reason")
+        if before != decision.reason:
+            logger.info("%s/%s: %s: %s", observation.namespace, observation.name, decision.reason, decision.message)
         try:
             self.ports.objects.write_status({**manifest, "status": status})
         except ConflictError:

@@ -29,6 +29,11 @@ def configure(registry: kopf.OperatorRegistry, context: Context) -> None:
         settings.persistence.progress_storage = kopf.StatusProgressStorage(field="status.kopf")
         settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=names.GROUP)
 
+    @kopf.on.login(registry=registry)
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        # Called again whenever a token is refused, so that a rotated one is read from its file.
+        return kopf.login_via_client(**arguments)
+
     @kopf.on.cleanup(registry=registry)
     async def finish(**_: Any) -> None:
         await context.loops.close()

@@ -244,6 +244,7 @@ def test_live_resolves_renamed_metrics_by_presence_and_prefers_the_new_name():
         ({"finished": (("stop", 199.0),)}, "InsufficientSamples", "199 answered requests, of 200"),
         ({"finished": (("stop", 900.0), ("error", 100.0))}, "WindowInvalid", "100 of 1000 requests failed"),
         ({"resets": 1.0}, "WindowInvalid", "restarted"),
+        ({"finished": (("stop", float("nan")),)}, "MetricsMissing", "absent or not a number"),
     ],
 )
 def test_a_live_window_that_does_not_count_says_why(source, reason, words):

@@ -150,17 +150,7 @@ def build_space(
     """
     fixed = _FixedArguments.parse(fixed_args)
     models = {"": model} if isinstance(model, ModelFacts) else dict(model or {})
-    length = max_model_len or int(fixed.number("--max-model-len") or 0) or None
-    around = Surroundings(
-        models=models,
-        gpu=gpu,
-        gpus_per_node=gpus_per_node,
-        max_gpus=max_gpus,
-        max_model_len=length if length and length > 0 else None,
-        memory_percent=round(100 * (fixed.number("--gpu-memory-utilization") or 0.9)),
-        chunked_prefill="--no-enable-chunked-prefill" not in fixed.values,
-        version=_version(engine_version),
-    )
+    around = _surroundings(models, gpu, gpus_per_node, max_gpus, max_model_len, fixed, engine_version)
     named = {entry.name for entry in restrictions}
     catalogue = tuple(_derived(parameter, around, variants) for parameter in CATALOGUE)
     space = SearchSpace(catalogue, rules(around), _defaults(gpu, variants))
@@ -169,7 +159,8 @@ def build_space(
         space = restrict(space, [entry for entry in restrictions if entry.name not in _NOT_PARAMETERS])
     except InvalidSpaceError as error:
         problems.extend(error.problems)
-    kept = tuple(p for p in space.parameters if p.name in named or p.name in ALWAYS or _searched(p, around))
+    wanted = {*named, *ALWAYS}
+    kept = tuple(p for p in space.parameters if p.name in wanted or _searched(p, around))
     problems.extend(_clashes(kept, fixed))
     if problems:
         raise InvalidSpaceError(tuple(problems))
@@ -222,6 +213,28 @@ def _argument(parameter: Parameter, value: Value) -> tuple[str, ...]:
         return ()
     speculation = {"method": "ngram", "num_speculative_tokens": value, "prompt_lookup_max": PROMPT_LOOKUP_MAX}
     return (flag, json.dumps(speculation, separators=(",", ":")))
+
+
+def _surroundings(
+    models: Mapping[str, ModelFacts],
+    gpu: GPUFacts | None,
+    gpus_per_node: int,
+    max_gpus: int,
+    max_model_len: int | None,
+    fixed: _FixedArguments,
+    engine_version: str,
+) -> Surroundings:
+    length = max_model_len or int(fixed.number("--max-model-len") or 0)
+    return Surroundings(
+        models=models,
+        gpu=gpu,
+        gpus_per_node=gpus_per_node,
+        max_gpus=max_gpus,
+        max_model_len=length if length > 0 else None,
+        memory_percent=round(100 * (fixed.number("--gpu-memory-utilization") or 0.9)),
+        chunked_prefill="--no-enable-chunked-prefill" not in fixed.values,
+        version=_version(engine_version),
+    )
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def run_study(
     Raises:
         TunerError: The space, the journal or the plant cannot be used.
     """
-    space, objectives = space_of(spec), spec.to_objectives()
+    space = space_of(spec)
     begun = clock()
     for start in range(starts or 1_000_000):
         records = read_journal(path, space)
@@ -67,7 +67,7 @@ def run_study(
         proposal = propose(
             space,
             records,
-            objectives=objectives,
+            objectives=spec.to_objectives(),
             target=spec.to_target(),
             budget=budget_of(spec),
             spent_seconds=earlier + clock() - begun,
@@ -75,22 +75,25 @@ def run_study(
         )
         if isinstance(proposal, Stop):
             return proposal
-        number = max((record.number for record in records), default=-1) + 1
-        progress.on_proposal(number, proposal)
-        assignment = Assignment(
-            number=number,
-            configuration=proposal.configuration,
-            purpose="Baseline" if number == 0 else "Search",
-            reason=proposal.reason,
-            gpus=gpus(proposal.configuration),
-            loads=ladder_of(spec),
-            objectives=objectives,
-            seed=spec.search.seed * 1000 + number,
-        )
+        assignment = _assignment(spec, proposal, max((record.number for record in records), default=-1) + 1)
+        progress.on_proposal(assignment.number, proposal)
         record = run_trial(plant, assignment, clock, progress.on_rung)
         journal.append(path, record)
         progress.on_trial(record)
     return Stop(STARTS_USED, f"{starts} engine starts were asked for")
+
+
+def _assignment(spec: StudySpec, proposal: Proposal, number: int) -> Assignment:
+    return Assignment(
+        number=number,
+        configuration=proposal.configuration,
+        purpose="Baseline" if number == 0 else "Search",
+        reason=proposal.reason,
+        gpus=gpus(proposal.configuration),
+        loads=ladder_of(spec),
+        objectives=spec.to_objectives(),
+        seed=spec.search.seed * 1000 + number,
+    )
 
 
 def read_journal(path: Path, space: SearchSpace) -> tuple[TrialRecord, ...]:

@@ -4,7 +4,7 @@ Both sides of a canary are judged by it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -41,7 +41,6 @@ class _Live:
     span: Span
     at: datetime
     objectives: Objectives
-    in_flight: float
 
 
 def measure_live(
@@ -57,8 +56,8 @@ def measure_live(
     """Return what exactly these pods showed in a window; call it one scrape interval after the window's end.
 
     The load is the request rate that they answered. `sent` is what they finished or failed. The validity's reason may
-    be `MetricsMissing` (a pod or a metric is not in Prometheus), `WindowInvalid` (an engine restarted, or more than 5
-    % failed) or `InsufficientSamples`.
+    be `MetricsMissing` (a pod or a metric is not in Prometheus), `WindowInvalid` (an engine restarted, or more than
+    5 % failed) or `InsufficientSamples`.
 
     Args:
         source: Prometheus.
@@ -76,52 +75,48 @@ def measure_live(
     """
     if window.seconds <= 0:
         raise ValueError(f"the window from {window.start} to {window.end} is empty")
-    where, span, at = queries.pod_matchers(namespace, pods), Span(window.seconds), window.end
-    finished = _finished(source, where, span, at)
+    live = _Live(source, queries.pod_matchers(namespace, pods), Span(window.seconds), window.end, objectives)
+    finished = _finished(live)
     ok = round(sum(count for reason, count in finished.items() if reason not in {"abort", "error"}))
     failed = round(finished.get("error", 0.0))
-    running = source.query(f"sum(max by (pod, engine) (avg_over_time(vllm:num_requests_running{{{where}}}{span})))", at)
-    in_flight = running.value if isinstance(running, Value) else 1.0
-    found = _metrics(_Live(source, where, span, at, objectives, max(1.0, in_flight)), ok, gpus, price_per_gpu_hour)
+    found = _metrics(live, ok, gpus, price_per_gpu_hour)
     metrics = {name: estimate for name, estimate in found.items() if isinstance(estimate, Estimate)}
-    needed = {THROUGHPUT, *(slo.key for slo in objectives.slos)}
-    missing = missing_sentences(
-        (name, why) for name, why in found.items() if isinstance(why, Unknown) and name in needed
-    )
-    seen = source.vector(f"count by (pod) (present_over_time({OUTPUT_TOKENS}{{{where}}}{span}))", at)
-    restarted = any(
-        isinstance(answer, Value) and answer.value > 0
-        for answer in (source.query(expression, at) for expression in queries.restarts(where, span))
-    )
     rate = metrics.get(REQUEST_RATE)
     validity = judge_live(
-        absent=sorted(set(pods) - {sample.labels.get("pod", "") for sample in seen}),
-        restarted=restarted,
+        absent=_absent(live, pods),
+        restarted=_restarted(live),
+        counted=bool(finished),
         ok=ok,
         failed=failed,
         min_requests=min_requests,
-        missing=missing,
+        missing=_missing(found, objectives),
     )
     load = Load("RequestRate", rate.value if rate is not None else 0.0)
     return Measurement(load, window, ok + failed, ok, failed, metrics, validity)
 
 
 def judge_live(
-    *, absent: Sequence[str], restarted: bool, ok: int, failed: int, min_requests: int, missing: Sequence[str]
+    *,
+    absent: Sequence[str],
+    restarted: bool,
+    counted: bool,
+    ok: int,
+    failed: int,
+    min_requests: int,
+    missing: Sequence[str],
 ) -> Validity:
     """Return whether a window of real traffic counts, with the first reason against it."""
-    if absent:
-        return Validity(valid=False, reason="MetricsMissing", message=f"not scraped: {', '.join(absent)}")
-    if restarted:
-        return Validity(valid=False, reason="WindowInvalid", message="an engine restarted within the window")
-    if failed * 20 > ok + failed:
-        return Validity(valid=False, reason="WindowInvalid", message=f"{failed} of {ok + failed} requests failed")
-    if ok < min_requests:
-        message = f"{ok} answered requests, of {min_requests} needed"
-        return Validity(valid=False, reason="InsufficientSamples", message=message)
-    if missing:
-        return Validity(valid=False, reason="MetricsMissing", message="; ".join(missing))
-    return Validity(valid=True)
+    checks = (
+        (bool(absent), "MetricsMissing", f"not scraped: {', '.join(absent)}"),
+        (restarted, "WindowInvalid", "an engine restarted within the window"),
+        (not counted, "MetricsMissing", f"{FINISHED} is absent or not a number"),
+        (failed * 20 > ok + failed, "WindowInvalid", f"{failed} of {ok + failed} requests failed"),
+        (ok < min_requests, "InsufficientSamples", f"{ok} answered requests, of {min_requests} needed"),
+        (bool(missing), "MetricsMissing", "; ".join(missing)),
+    )
+    against = ((reason, message) for holds, reason, message in checks if holds)
+    first = next(against, None)
+    return Validity(valid=True) if first is None else Validity(valid=False, reason=first[0], message=first[1])
 
 
 def resolve(source: MetricsSource, fact: str, where: str, span: Span, at: datetime, suffix: str = "") -> str | None:
@@ -132,12 +127,36 @@ def resolve(source: MetricsSource, fact: str, where: str, span: Span, at: dateti
     return next((name for name in names if name + suffix in present), None)
 
 
-def _finished(source: MetricsSource, where: str, span: Span, at: datetime) -> dict[str, float]:
-    expression = (
-        f"sum by (finished_reason) (max by (pod, engine, finished_reason) (increase({FINISHED}{{{where}}}{span})))"
-    )
-    samples: list[Sample] = source.vector(expression, at)
+def _finished(live: _Live) -> dict[str, float]:
+    """Return the requests that ended in the window by how they ended; empty where that is not known."""
+    increase = f"increase({FINISHED}{{{live.where}}}{live.span})"
+    expression = f"sum by (finished_reason) (max by (pod, engine, finished_reason) ({increase}))"
+    samples: list[Sample] = live.source.vector(expression, live.at)
     return {sample.labels.get("finished_reason", ""): sample.value for sample in samples if math.isfinite(sample.value)}
+
+
+def _absent(live: _Live, pods: Sequence[str]) -> list[str]:
+    seen = live.source.vector(
+        f"count by (pod) (present_over_time({OUTPUT_TOKENS}{{{live.where}}}{live.span}))", live.at
+    )
+    return sorted(set(pods) - {sample.labels.get("pod", "") for sample in seen})
+
+
+def _restarted(live: _Live) -> bool:
+    answers = [live.source.query(expression, live.at) for expression in queries.restarts(live.where, live.span)]
+    return any(isinstance(answer, Value) and answer.value > 0 for answer in answers)
+
+
+def _missing(found: Mapping[str, Estimate | Unknown], objectives: Objectives) -> tuple[str, ...]:
+    needed = {THROUGHPUT, *(slo.key for slo in objectives.slos)}
+    return missing_sentences((name, why) for name, why in found.items() if isinstance(why, Unknown) and name in needed)
+
+
+def _in_flight(live: _Live) -> float:
+    """Return how many requests share a step of one engine on average, at least 1."""
+    running = f"avg(max by (pod, engine) (avg_over_time(vllm:num_requests_running{{{live.where}}}{live.span})))"
+    answer = live.source.query(running, live.at)
+    return max(1.0, answer.value) if isinstance(answer, Value) else 1.0
 
 
 def _metrics(live: _Live, ok: int, gpus: int, price: float | None) -> dict[str, Estimate | Unknown]:
@@ -166,7 +185,7 @@ def _quantile(live: _Live, fact: str, percentile: int) -> Estimate | Unknown:
     if isinstance(buckets, Unknown):
         return buckets
     n = buckets.total * live.span.seconds
-    effective = n / live.in_flight if fact == "ITL" else n
+    effective = n / _in_flight(live) if fact == "ITL" else n
     return estimate_quantile(live.source, live.at, percentile / 100, expression, buckets, n, effective)
 
 
