@@ -57,7 +57,9 @@ class Configuration(Mapping[str, Value]):
         return digest(dict(self.items_))
 
     def __str__(self) -> str:
-        return " ".join(f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in self.items_)
+        return " ".join(
+            f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in self.items_
+        )
 
 
 def digest(content: object, length: int = 10) -> str:

@@ -12,12 +12,16 @@ from frontier_tuner.errors import FactsError, TunerError
 from frontier_tuner.facts import GPUFacts, ModelFacts, gpu_facts, model_facts
 from frontier_tuner.ladder import levels
 from frontier_tuner.measurement import Load
+from frontier_tuner.prior import roofline
+from frontier_tuner.samplers import Prior
 from frontier_tuner.space import Restriction, SearchSpace
 from frontier_tuner.spec import ParameterSpec, StudySpec
 from frontier_tuner.stopping import Budget
 
 DEFAULT_RUNGS = 6
 DEFAULT_HIGHEST_CONCURRENCY = 256
+DEFAULT_CONTEXT_TOKENS = 2048
+"""What a sequence is taken to hold where the workload is a trace."""
 MODELS_PATH = "/models"
 
 
@@ -81,6 +85,15 @@ def ladder_of(spec: StudySpec) -> tuple[Load, ...]:
     return tuple(
         Load("Concurrency", level) for level in levels("Concurrency", 1, DEFAULT_HIGHEST_CONCURRENCY, DEFAULT_RUNGS)
     )
+
+
+def prior_of(spec: StudySpec) -> Prior | None:
+    """Return the predictor that orders the first trials, or None where the spec wants none or facts are missing."""
+    models, gpu, profile = _models(spec), _gpu(spec), spec.workload.profile
+    if spec.search.prior == "None" or not models or gpu is None:
+        return None
+    lengths = profile.input_tokens.mean + profile.output_tokens.mean if profile else DEFAULT_CONTEXT_TOKENS
+    return roofline(models[spec.model.variants[0].name], gpu, lengths)
 
 
 def budget_of(spec: StudySpec) -> Budget:

@@ -1,9 +1,9 @@
 """A trial: one engine start with one configuration, and the rungs measured on it.
 
-    Proposed ──► Applying ──► Warming ──► Measuring ──► Complete      the ladder was climbed; the sampler learns
-                    │            │            ├───────► Pruned        stopped early, what was measured counts; the sampler learns
-                    └────────────┴────────────┼───────► Infeasible    the configuration cannot serve; the sampler learns
-                                              └───────► Failed        the surroundings failed; the sampler must not learn
+Proposed ──► Applying ──► Warming ──► Measuring ──► Complete    the ladder was climbed; the sampler learns
+                │            │            ├───────► Pruned      stopped early, but what was measured counts; it learns
+                └────────────┴────────────┼───────► Infeasible  the configuration cannot serve; it learns
+                                          └───────► Failed      the surroundings failed; it must not learn
 """
 
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class TrialRecord:
         gpus: GPUs that it held.
         measurements: One per rung, in the order they were taken.
         failure: Why it did not complete, or None.
-        gpu_seconds: GPUs × seconds held.
+        gpu_seconds: GPUs times seconds held.
         engine_start_seconds: From the start of the process to readiness, or None where it never was ready.
         reason: Why it was proposed.
     """

@@ -56,7 +56,11 @@ class Demo:
         self._step("install the CRDs and the operator, with exactly the RBAC that ships")
         kubectl = self._kubectl
         kubectl.run("apply", "--server-side", "-k", str(self._repository / "manifests/overlays/default"))
-        settings = [f"FRONTIER_PROMETHEUS_URL={self._cluster.prometheus_url}", "FRONTIER_POLL_SECONDS=0.5", "FRONTIER_SCRAPE_SECONDS=0.5"]
+        settings = [
+            f"FRONTIER_PROMETHEUS_URL={self._cluster.prometheus_url}",
+            "FRONTIER_POLL_SECONDS=0.5",
+            "FRONTIER_SCRAPE_SECONDS=0.5",
+        ]
         kubectl.run("set", "env", "-n", SYSTEM, "deployment/frontier-operator", *settings)
         kubectl.run("rollout", "status", "-n", SYSTEM, "deployment/frontier-operator", "--timeout=60s")
 

@@ -18,7 +18,7 @@ from frontier_tuner.frontier import frontier, points
 from frontier_tuner.measurement import Load
 from frontier_tuner.selection import select
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, ladder_of
+from frontier_tuner.study import budget_of, ladder_of, prior_of
 from frontier_tuner.trial import Purpose, TrialRecord
 
 FINALISTS = 2
@@ -130,6 +130,7 @@ def _propose(
             budget=budget_of(spec),
             spent_seconds=_spent_seconds(observation),
             seed=spec.search.seed,
+            prior=prior_of(spec),
         )
         if isinstance(proposal, Stop):
             return _stopped(observation, incumbent, state, proposal, actions, open_trials)

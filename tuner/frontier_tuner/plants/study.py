@@ -15,7 +15,7 @@ from frontier_tuner.selection import Selection, select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.spec import StudySpec
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, ladder_of, space_of
+from frontier_tuner.study import budget_of, ladder_of, prior_of, space_of
 from frontier_tuner.trial import TrialRecord
 from frontier_tuner.tuner import Proposal, propose
 
@@ -58,7 +58,7 @@ def run_study(
     Raises:
         TunerError: The space, the journal or the plant cannot be used.
     """
-    space = space_of(spec)
+    space, prior = space_of(spec), prior_of(spec)
     begun = clock()
     for start in range(starts or 1_000_000):
         records = read_journal(path, space)
@@ -72,6 +72,7 @@ def run_study(
             budget=budget_of(spec),
             spent_seconds=earlier + clock() - begun,
             seed=spec.search.seed,
+            prior=prior,
         )
         if isinstance(proposal, Stop):
             return proposal
