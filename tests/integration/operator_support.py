@@ -125,7 +125,15 @@ class Bench:
         workload = json.dumps({"profile": {"inputTokens": {"mean": 64}, "outputTokens": {"mean": 8}}})
         arguments = ["--url", "http://$(CHAT_SERVICE_HOST):8000", "--model", "m", "--request-rate", str(rate)]
         arguments += ["--duration", f"{seconds}s", "--warm-up", "0s", "--workload", workload, "--seed", "7"]
-        arguments += ["--metrics-listen", "$(POD_IP):9100", "--scrape-wait", "0s", "--summary", "/dev/termination-log"]
+        arguments += [
+            "--metrics-listen",
+            "$(POD_IP):9100",
+            "--scrape-wait",
+            "0s",
+            "--summary",
+            "/dev/termination-log",
+            "--new-connections",
+        ]
         address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         container = {
             "name": "users",

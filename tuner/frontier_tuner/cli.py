@@ -29,6 +29,7 @@ def main() -> None:
 @click.option("--summary", default="-", help="File for the summary; - is standard output.")
 @click.option("--timeout", default="60s", show_default=True, help="After this a request counts as failed.")
 @click.option("--vocabulary", type=click.IntRange(min=2), default=2000, show_default=True)
+@click.option("--new-connections", is_flag=True, help="Open a connection for every request, as many users do.")
 def load(
     *,
     concurrency: int | None,

@@ -17,6 +17,8 @@ from frontier_local.demo import story
 from frontier_local.demo.kubectl import Kubectl
 from frontier_local.demo.scenario import Scenario
 from frontier_local.errors import LocalError
+from frontier_tuner.load.options import LoadOptions
+from frontier_tuner.measurement import Load
 
 SYSTEM = "frontier-system"
 POLL_SECONDS = 1.0
@@ -94,17 +96,25 @@ class Demo:
         spec = self._deployment()["spec"]
         service = scenario.deployment.upper().replace("-", "_")
         served = spec["model"].get("servedName") or spec["model"]["variants"][0]["source"].partition("://")[2]
-        workload = {"profile": {"inputTokens": {"mean": 128}, "outputTokens": {"mean": 24}}}
-        arguments = ["--url", f"http://$({service}_SERVICE_HOST):8000", "--model", served]
-        arguments += ["--request-rate", f"{scenario.traffic_rate:g}", "--duration", f"{scenario.timeout_seconds:.0f}s"]
-        arguments += ["--workload", json.dumps(workload), "--metrics-listen", "$(POD_IP):9100", "--scrape-wait", "0s"]
-        arguments += ["--warm-up", "0s", "--seed", "7", "--summary", "/dev/termination-log"]
+        options = LoadOptions(
+            url=f"http://$({service}_SERVICE_HOST):8000",
+            model=served,
+            load=Load("RequestRate", scenario.traffic_rate),
+            workload={"profile": {"inputTokens": {"mean": 128}, "outputTokens": {"mean": 24}}},
+            duration_seconds=scenario.timeout_seconds,
+            warm_up_seconds=0,
+            seed=7,
+            metrics_listen="$(POD_IP):9100",
+            scrape_wait_seconds=0,
+            summary="/dev/termination-log",
+            new_connections=True,
+        )
         address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         container = {
             "name": "users",
             "image": "frontier-operator:0.1.0",
             "command": ["frontier", "load"],
-            "args": arguments,
+            "args": options.arguments(),
             "env": [address],
         }
         pod = {"restartPolicy": "Never", "containers": [container]}
@@ -135,6 +145,8 @@ class Demo:
             budget = deployment["spec"].get("search", {}).get("budget", {}).get("maxTrials")
             elapsed = time.monotonic() - self._began
             self._say(f"    [{elapsed:4.0f} s, {len(self._rows)} of at most {budget} trials and finalists] {line}")
+        if now.get("reason") == "RolledBack":
+            raise LocalError(line)
         return now.get("status") == "True" and not story.condition(deployment, "Reconciling")
 
     def _finish(self) -> tuple[str, ...]:

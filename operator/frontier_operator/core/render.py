@@ -14,8 +14,8 @@ from frontier_operator.core.decision import CreateTrial, StartLoad
 from frontier_operator.core.merge import strategic_merge
 from frontier_tuner import journal, study
 from frontier_tuner.configuration import Configuration
-from frontier_tuner.durations import format_duration
 from frontier_tuner.engines.vllm import gpus
+from frontier_tuner.load.options import LoadOptions
 
 TRACE_PATH = "/trace"
 STARTUP_PERIOD_SECONDS = 1
@@ -166,7 +166,13 @@ def trial_engine(
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """What a load Job needs beyond the rung."""
+    """What a load Job needs beyond the rung.
+
+    Attributes:
+        image: The load generator's image.
+        deadline_seconds: What the Job may take beyond the longest run: scheduling, pulling the image.
+        scrape_wait_seconds: Bound on waiting for a scrape before and after the load.
+    """
 
     image: str
     deadline_seconds: float
@@ -183,36 +189,32 @@ def load_job(
 ) -> dict[str, Any]:
     """Return the Job that puts one rung's load on a trial's engine."""
     name = f"{action.trial}-r{action.index}"
-    measurement = spec.measurement
     labels = {
         names.LABEL_DEPLOYMENT: deployment,
         names.LABEL_COMPONENT: "load",
         names.LABEL_TRIAL: action.trial,
         names.LABEL_RUNG: str(action.index),
     }
-    flag = "--concurrency" if action.load.kind == "Concurrency" else "--request-rate"
-    args = ["--url", f"http://{_bracketed(action.address)}:{names.ENGINE_PORT}", "--model", spec.model.served_name]
-    args += [
-        flag,
-        f"{action.load.value:g}",
-        "--duration",
-        format_duration(measurement.max_rung_duration.total_seconds()),
-    ]
-    args += ["--warm-up", format_duration(measurement.warm_up.total_seconds()), "--seed", str(action.seed)]
     trace = spec.workload.trace
     key = trace.config_map_ref.key if trace and trace.config_map_ref else ""
-    args += ["--workload", json.dumps(spec.workload.resolve(f"{TRACE_PATH}/{key}"), separators=(",", ":"))]
-    for slo in spec.to_objectives().slos:
-        sign = "<=" if slo.maximum is not None else ">="
-        unit = "s" if slo.maximum is not None else ""
-        args += ["--slo", f"{slo.key}{sign}{slo.bound:g}{unit}"]
-    args += ["--metrics-listen", f"$(POD_IP):{names.LOAD_METRICS_PORT}"]
-    args += ["--scrape-wait", f"{settings.scrape_wait_seconds:g}s", "--summary", "/dev/termination-log"]
+    options = LoadOptions(
+        url=f"http://{_bracketed(action.address)}:{names.ENGINE_PORT}",
+        model=spec.model.served_name,
+        load=action.load,
+        workload=spec.workload.resolve(f"{TRACE_PATH}/{key}"),
+        duration_seconds=spec.measurement.max_rung_duration.total_seconds(),
+        warm_up_seconds=spec.measurement.warm_up.total_seconds(),
+        seed=action.seed,
+        slos=spec.to_objectives().slos,
+        metrics_listen=f"$(POD_IP):{names.LOAD_METRICS_PORT}",
+        scrape_wait_seconds=settings.scrape_wait_seconds,
+        summary="/dev/termination-log",
+    )
     container: dict[str, Any] = {
         "name": names.LOAD_CONTAINER,
         "image": settings.image,
         "command": ["frontier", "load"],
-        "args": args,
+        "args": options.arguments(),
         "env": [_POD_IP],
         "ports": [{"name": "metrics", "containerPort": names.LOAD_METRICS_PORT}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -222,14 +224,13 @@ def load_job(
     if trace is not None and trace.config_map_ref is not None:
         pod["volumes"] = [{"name": "trace", "configMap": {"name": trace.config_map_ref.name}}]
         container["volumeMounts"] = [{"name": "trace", "mountPath": TRACE_PATH, "readOnly": True}]
-    seconds = measurement.warm_up.total_seconds() + measurement.max_rung_duration.total_seconds()
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(name, namespace, owner, labels),
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": int(seconds + settings.deadline_seconds),
+            "activeDeadlineSeconds": int(options.longest_seconds + settings.deadline_seconds),
             "template": {
                 "metadata": {"labels": labels, "annotations": _scrape(names.LOAD_METRICS_PORT)},
                 "spec": pod,

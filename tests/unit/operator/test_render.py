@@ -50,7 +50,7 @@ def test_a_load_job_says_exactly_what_to_send():
     pairs = dict(zip(args[::2], args[1::2], strict=True))
     assert pairs["--url"] == "http://[fd00::7]:8000"
     assert pairs["--request-rate"] == "2.5"
-    assert pairs["--slo"] == "ITL/95<=0.05s"
+    assert pairs["--slo"] == "ITL/95<=50ms"
     assert pairs["--duration"] == "2m"
     assert json.loads(pairs["--workload"])["profile"]["inputTokens"]["mean"] == 1024
 

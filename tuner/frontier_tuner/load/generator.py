@@ -38,7 +38,7 @@ async def generate(options: LoadOptions) -> LoadSummary:
         OSError: The metrics cannot be served on the address.
     """
     workload = parse_workload(options.workload)
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, force_close=options.new_connections)
     no_limit = aiohttp.ClientTimeout(total=None, sock_connect=options.timeout_seconds)
     async with aiohttp.ClientSession(connector=connector, timeout=no_limit) as session:
         client = Client(session, options.url, options.model, options.timeout_seconds)

@@ -33,6 +33,8 @@ class LoadOptions:
         summary: File that receives the summary, or `-` for standard output.
         timeout_seconds: After this a request counts as failed.
         vocabulary: Token ids are below this.
+        new_connections: Every request opens a connection of its own, as requests of many users do; a Service spreads
+            connections, not requests.
     """
 
     url: str
@@ -49,6 +51,7 @@ class LoadOptions:
     summary: str = "-"
     timeout_seconds: float = 60.0
     vocabulary: int = 2000
+    new_connections: bool = False
 
     @property
     def longest_seconds(self) -> float:
@@ -73,6 +76,7 @@ class LoadOptions:
             *("--metrics-listen", self.metrics_listen, "--scrape-wait", format_duration(self.scrape_wait_seconds)),
             *("--summary", self.summary, "--timeout", format_duration(self.timeout_seconds)),
             *("--vocabulary", str(self.vocabulary)),
+            *(("--new-connections",) if self.new_connections else ()),
         ]
 
 
