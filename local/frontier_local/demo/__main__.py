@@ -167,7 +167,7 @@ class Demo:
                 "-n",
                 scenario.namespace,
                 "--field-selector",
-                f"involvedObject.name={scenario.deployment}",
+                f"involvedObject.kind=InferenceDeployment,involvedObject.name={scenario.deployment}",
                 "-o",
                 "custom-columns=AT:.lastTimestamp,TYPE:.type,REASON:.reason,MESSAGE:.message",
             ).rstrip()

@@ -20,6 +20,8 @@ class Scenario:
         min_trials: Trials that must have run.
         min_frontier: Points that the frontier must have.
         timeout_seconds: When to give up.
+        poll_seconds: How often the operator looks.
+        scrape_seconds: How often Prometheus scrapes.
     """
 
     name: str
@@ -31,6 +33,8 @@ class Scenario:
     min_trials: int
     min_frontier: int
     timeout_seconds: float
+    poll_seconds: float = 0.3
+    scrape_seconds: float = 0.25
 
 
 def simulated() -> Scenario:
@@ -40,7 +44,7 @@ def simulated() -> Scenario:
         manifest=Path("examples/demo.yaml"),
         deployment="chat",
         namespace="ml",
-        cluster=ClusterSpec(name="demo", gpu_product="NVIDIA-L40S", gpus_per_node=8),
+        cluster=ClusterSpec(name="demo", nodes=2, gpu_product="NVIDIA-L40S", gpus_per_node=8, scrape_interval="250ms"),
         traffic_rate=6.0,
         min_trials=8,
         min_frontier=4,
