@@ -48,6 +48,14 @@ class Objects(Protocol):
         ...
 
 
+class Logs(Protocol):
+    """Reads what containers have said."""
+
+    def tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
+        """Return the last lines of a container's log, empty where it has none any more."""
+        ...
+
+
 @dataclass(frozen=True)
 class Pricing:
     """What turns throughput into throughput per GPU and into money."""
@@ -107,5 +115,6 @@ class Ports:
 
     clock: Clock
     objects: Objects
+    logs: Logs
     metrics: Metrics
     events: Events

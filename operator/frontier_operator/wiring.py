@@ -32,6 +32,7 @@ def build(settings: Settings) -> Context:
     ports = Ports(
         clock=clock,
         objects=objects,
+        logs=objects,
         metrics=PrometheusMetrics(PrometheusSource(settings.prometheus_url), clock, settings.scrape_seconds),
         events=KubeEvents(objects, clock),
     )

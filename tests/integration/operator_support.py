@@ -39,7 +39,7 @@ DEPLOYMENT = {
         "hardware": {"gpusPerNode": 8, "pricePerGPUHour": "1.20"},
         "workload": {"profile": {"inputTokens": {"mean": 128}, "outputTokens": {"mean": 16}}},
         "objectives": {"slos": [{"name": "itl", "metric": "ITL", "percentile": 95, "max": "30ms"}]},
-        "target": {"policy": "MinCost", "headroomPercent": 0},
+        "target": {"policy": "MinLatency", "headroomPercent": 0},
         "search": {
             "parameters": [
                 {"name": "maxNumSeqs", "values": [4, 32]},

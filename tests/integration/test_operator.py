@@ -121,16 +121,17 @@ def test_editing_the_target_selects_again_without_a_trial(bench):
         bench.namespace,
         "--type=merge",
         "-p",
-        '{"spec":{"target":{"policy":"MinLatency"}}}',
+        '{"spec":{"target":{"policy":"MinCost"}}}',
     )
     after = eventually(
-        lambda: (found := bench.get("infd"))["status"].get("selection", {}).get("policy") == "MinLatency" and found,
+        lambda: (found := bench.get("infd"))["status"].get("selection", {}).get("policy") == "MinCost" and found,
         10,
         "the selection follows the target",
     )
 
     assert len(bench.trials()) == count
-    assert after["status"]["selection"]["load"]["value"] == "4"
+    assert before["status"]["selection"]["load"]["value"] == "4"
+    assert after["status"]["selection"]["load"]["value"] == "16"
     assert before["status"]["incumbent"]["configurationHash"] == after["status"]["incumbent"]["configurationHash"]
 
 

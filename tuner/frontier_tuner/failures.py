@@ -24,16 +24,24 @@ _OUT_OF_MEMORY_WORDS = (
     r"less than desired GPU memory utilization",
     r"DefaultCPUAllocator: can't allocate memory",
     r"\bMemoryError\b",
+    r"less than desired CPU memory utilization",
+    r"allocation is less than requested memory for kv",
 )
 _OUT_OF_MEMORY = re.compile("|".join(_OUT_OF_MEMORY_WORDS))
 _ARGUMENTS_REFUSED_WORDS = (
     r"error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous option)",
     r"(?:^|[\s.])(?:ValidationError|ValueError|NotImplementedError|ArgumentError|ArgumentTypeError):",
     r"validation errors? for \w+",
+    r"^\s*Value error, ",
 )
 _ARGUMENTS_REFUSED = re.compile("|".join(_ARGUMENTS_REFUSED_WORDS), re.MULTILINE)
 _CONSEQUENCE = re.compile(r"Engine core initialization failed|EngineCore failed|EngineDeadError|See (?:stack|root) ")
 _EXCEPTION = re.compile(r"(?:^|\s)(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit): .+")
+
+
+def hides_its_cause(last_words: str) -> bool:
+    """Return whether the words only point at a cause that was said before them, so that more of the log is needed."""
+    return bool(_CONSEQUENCE.search(last_words)) and not _OUT_OF_MEMORY.search(last_words)
 
 
 def classify_exit(exit_code: int | None, last_words: str, *, was_ready: bool) -> Failure:

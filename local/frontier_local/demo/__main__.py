@@ -13,7 +13,7 @@ from rich.console import Console
 
 from frontier_local.cluster import Cluster
 from frontier_local.demo import scenario as scenarios
-from frontier_local.demo import story
+from frontier_local.demo import story, vllm
 from frontier_local.demo.kubectl import Kubectl
 from frontier_local.demo.scenario import Scenario
 from frontier_local.errors import LocalError
@@ -70,17 +70,13 @@ class Demo:
         scenario = self._scenario
         self._step("ask for an inference deployment")
         self._kubectl.run("create", "namespace", scenario.namespace)
-        self._prepare_models()
+        if scenario.name == "vllm":
+            vllm.put_model(self._kubectl, scenario.namespace, self._repository)
         self._kubectl.run("apply", "-n", scenario.namespace, "-f", str(self._repository / scenario.manifest))
         self._until("the baseline serves", lambda: story.is_true(self._deployment(), "Ready"))
         self._say(story.condition(self._deployment(), "Ready")["message"])
         self._step(f"live traffic through the Service: {scenario.traffic_rate:g} requests/s until the end")
         self._kubectl.run("apply", "-f", "-", stdin=json.dumps(self._traffic()))
-
-    def _prepare_models(self) -> None:
-        models = self._repository / "examples/vllm-cpu-models.yaml"
-        if self._scenario.name == "vllm" and models.exists():
-            self._kubectl.run("apply", "-n", self._scenario.namespace, "-f", str(models))
 
     def _deployment(self) -> dict[str, Any]:
         return self._kubectl.object("infd", self._scenario.namespace, self._scenario.deployment)
@@ -219,20 +215,21 @@ def main(engine: str, directory: Path | None, repository: Path, *, keep: bool) -
     def say(line: str) -> None:
         console.print(line, markup=False)
 
-    scenario = scenarios.simulated() if engine == "simulated" else _vllm(say)
+    scenario = scenarios.simulated() if engine == "simulated" else scenarios.vllm(vllm.image_map())
     place = directory or Path.home() / ".frontier-local" / scenario.cluster.name
     say(f"== a Kubernetes control plane, Prometheus and a node agent in {place}")
     cluster = Cluster(place.resolve(), scenario.cluster, progress=say)
     try:
+        if scenario.name == "vllm":
+            vllm.prepare(say)
         cluster.up()
         failures = Demo(scenario, repository.resolve(), cluster, say).run()
     except LocalError as error:
         failures = (str(error),)
     finally:
         if keep:
-            say(
-                f"\nThe cluster runs on: export KUBECONFIG={cluster.kubeconfig}; frontier-local down --name {scenario.cluster.name}"
-            )
+            say(f"\nThe cluster runs on: export KUBECONFIG={cluster.kubeconfig}")
+            say(f"End it with: frontier-local down --delete --directory {place}")
         else:
             cluster.down(delete=True)
     for failure in failures:
@@ -240,12 +237,6 @@ def main(engine: str, directory: Path | None, repository: Path, *, keep: bool) -
     if not failures:
         say("\nAll as it must be.")
     sys.exit(1 if failures else 0)
-
-
-def _vllm(say: Callable[[str], None]) -> Scenario:
-    from frontier_local.demo.vllm import prepare
-
-    return scenarios.vllm(prepare(say))
 
 
 if __name__ == "__main__":

@@ -99,6 +99,15 @@ class KubeObjects:
         path = RESOURCES[manifest["kind"]].path(metadata["namespace"], metadata["name"], "status")
         return self._call("PUT", path, body=manifest, query=[("fieldManager", names.FIELD_MANAGER)])
 
+    def tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
+        """Return the last lines of a container's log, empty where it has none any more."""
+        path = RESOURCES["Pod"].path(namespace, pod, "log")
+        try:
+            data = self._send("GET", path, query=[("container", container), ("tailLines", str(lines))])
+        except _NotFoundError:
+            return ""
+        return data.decode(errors="replace")
+
     def _call(
         self,
         method: str,
@@ -108,11 +117,23 @@ class KubeObjects:
         body: Manifest | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
+        answer: Manifest = json.loads(self._send(method, path, query=query, body=body, content_type=content_type))
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
         request = self._api.param_serialize(
             method,
             path,
             query_params=query or [],
-            header_params={"Accept": "application/json", "Content-Type": content_type},
+            header_params={"Accept": "application/json, */*", "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
         )
@@ -125,8 +146,7 @@ class KubeObjects:
             raise RetryableError(f"{name}: {error}") from error
         if response.status >= HTTP_BAD_REQUEST:
             raise _error(response.status, f"{name}: {_sentence(response.status, data)}")
-        answer: Manifest = json.loads(data)
-        return answer
+        return data
 
 
 class _NotFoundError(TerminalError):

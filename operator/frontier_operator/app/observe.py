@@ -15,6 +15,7 @@ from frontier_operator.core.rollout import decode_configuration, parse_time
 from frontier_operator.ports import LiveRequest, Manifest, Ports, Pricing, RungRequest
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import InvalidSpaceError, MeasurementError, TunerError
+from frontier_tuner.failures import hides_its_cause
 from frontier_tuner.load.summary import parse_summary
 from frontier_tuner.measurement import Measurement, Window
 from frontier_tuner.space import SearchSpace
@@ -22,6 +23,9 @@ from frontier_tuner.study import fingerprint, space_of
 
 LIVE_WINDOW = timedelta(minutes=2)
 """How far back the incumbent's live window reaches while no canary runs."""
+
+CAUSE_LINES = 400
+"""How much of an ended engine's log is read for the cause of its end."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +121,21 @@ def _trial(manifest: Manifest, owned: _Owned, spec: InferenceDeploymentSpec, por
     for job in owned.jobs:
         if _label(job, names.LABEL_TRIAL) != name or "deletionTimestamp" in job["metadata"]:
             continue
-        view = _load(job, owned)
-        if view.state == "Succeeded" and view.index == known and not finished:
-            view = _measured(view, job, owned, spec, ports, manifest)
-        loads.append(view)
-    return views.trial(manifest, engine, loads)
+        load = _load(job, owned)
+        if load.state == "Succeeded" and load.index == known and not finished:
+            load = _measured(load, job, owned, spec, ports, manifest)
+        loads.append(load)
+    view = views.trial(manifest, engine, loads)
+    return view if finished or view.engine is None else replace(view, engine=_with_cause(view.engine, manifest, ports))
+
+
+def _with_cause(engine: PodView, trial: Manifest, ports: Ports) -> PodView:
+    """Read more of the log where the last words only point at a cause that was said before them."""
+    if engine.exit_code is None or not hides_its_cause(engine.last_words):
+        return engine
+    namespace = trial["metadata"]["namespace"]
+    log = ports.logs.tail(namespace, engine.name, names.ENGINE_CONTAINER, CAUSE_LINES)
+    return replace(engine, last_words=log or engine.last_words)
 
 
 def _load(job: Manifest, owned: _Owned) -> LoadView:

@@ -29,6 +29,21 @@ RESTRICTED = {
 }
 """What the Pod Security Standard `restricted` asks of a container."""
 
+DRAIN = f"""
+import os, sys, time, urllib.request
+end = time.monotonic() + float(sys.argv[1])
+host = os.environ["POD_IP"]
+url = "http://%s:{names.ENGINE_PORT}/metrics" % ("[%s]" % host if ":" in host else host)
+time.sleep(2)
+while time.monotonic() < end:
+    lines = urllib.request.urlopen(url, timeout=5).read().decode().splitlines()
+    busy = [l for l in lines if l.startswith(("vllm:num_requests_running", "vllm:num_requests_waiting"))]
+    if sum(float(l.rsplit(" ", 1)[1]) for l in busy) == 0:
+        break
+    time.sleep(0.5)
+"""
+"""Waits until an engine has no request left; vLLM's images have Python."""
+
 
 @dataclass(frozen=True)
 class Owner:
@@ -264,8 +279,7 @@ def serving_deployment(
     }
     pod = engine_pod_spec(spec, configuration, grace_seconds=serving_grace_seconds(spec))
     engine = pod["containers"][0]
-    # A pod leaves the Service's endpoints before its engine hears of the end, so that no new request meets it.
-    engine.setdefault("lifecycle", {"preStop": {"sleep": {"seconds": 3}}})
+    engine.setdefault("lifecycle", {"preStop": {"exec": {"command": drain_command(serving_grace_seconds(spec))}}})
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -279,6 +293,15 @@ def serving_deployment(
             "template": {"metadata": {"labels": labels, "annotations": _scrape(names.ENGINE_PORT)}, "spec": pod},
         },
     }
+
+
+def drain_command(grace_seconds: int) -> list[str]:
+    """Return what runs before a serving engine is told to end: wait until it has answered all that it took on.
+
+    The pod leaves the Service's endpoints at the same time, so nothing new arrives after a moment. vLLM aborts what is
+    in flight when it is signalled, hence the wait; it ends five seconds before the grace period does.
+    """
+    return ["python3", "-c", DRAIN, str(max(1, grace_seconds - 5))]
 
 
 def serving_grace_seconds(spec: InferenceDeploymentSpec) -> int:

@@ -1,6 +1,6 @@
 import pytest
 
-from frontier_tuner.failures import classify_exit, start_timeout
+from frontier_tuner.failures import classify_exit, hides_its_cause, start_timeout
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has 8 GiB"
 NO_ROOM = (
@@ -45,7 +45,7 @@ CORE = "RuntimeError: Engine core initialization failed. See root cause above. F
             1,
             INVALID,
             "EngineArgumentsRefused",
-            "validation error for ModelConfig",
+            "Value error, Unknown x",
         ),
         (1, f"OSError: cannot open the model\n{CORE}", "EngineStartFailed", "cannot open the model"),
         (1, "INFO Available KV cache memory: 3.2 GiB\nSegmentation fault", "EngineStartFailed", "Segmentation fault"),
@@ -75,3 +75,17 @@ def test_a_slow_start_says_how_long_it_was_waited_for():
 
 def test_a_message_stays_short():
     assert len(classify_exit(1, "E" * 100_000, was_ready=False).message) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        (CORE, True),
+        (f"(EngineCore) ERROR ValueError: no such thing\n{CORE}", True),
+        (f"{NO_ROOM}\n{CORE}", False),
+        ("api_server.py: error: unrecognized arguments: --nope", False),
+        ("", False),
+    ],
+)
+def test_words_that_only_point_at_a_cause_ask_for_more_of_the_log(words, want):
+    assert hides_its_cause(words) is want
