@@ -39,6 +39,10 @@ class Objects(Protocol):
         """Create or change an object by server-side apply under the operator's field manager."""
         ...
 
+    def scale(self, kind: str, namespace: str, name: str, replicas: int) -> None:
+        """Change nothing but the replicas; an object that is gone is no error."""
+        ...
+
     def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete an object with all it owns; one that is gone already is no error."""
         ...

@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from frontier_local.cluster import Cluster
@@ -188,3 +192,14 @@ def kill_operator(cluster: Cluster) -> None:
     bench = Bench(cluster, SYSTEM)
     bench.kubectl("delete", "pod", "-n", SYSTEM, "-l", "app.kubernetes.io/name=frontier-operator", "--grace-period=1")
     bench.kubectl("rollout", "status", "-n", SYSTEM, "deployment/frontier-operator", "--timeout=60s")
+
+
+def assert_prometheus_agrees(cluster: Cluster, measured: dict) -> None:
+    """Ask Prometheus every query of a measured point again, at the window's end, and compare the answers."""
+    assert len(measured["metrics"]) >= 8
+    moment = datetime.fromisoformat(measured["window"]["end"].replace("Z", "+00:00")).timestamp()
+    for metric in measured["metrics"]:
+        question = urllib.parse.urlencode({"query": metric["query"], "time": f"{moment:.3f}"})
+        with urllib.request.urlopen(f"{cluster.prometheus_url}/api/v1/query?{question}", timeout=10) as answer:
+            (series,) = json.load(answer)["data"]["result"]
+        assert float(series["value"][1]) == pytest.approx(float(metric["value"]), rel=1e-9), metric

@@ -1,11 +1,7 @@
 """The whole operator on a real API server, a real Prometheus and simulated engines."""
 
 import itertools
-import json
-import urllib.parse
-import urllib.request
 from copy import deepcopy
-from datetime import datetime
 
 import pytest
 import yaml
@@ -13,6 +9,7 @@ import yaml
 from integration.operator_support import (
     DEPLOYMENT,
     Bench,
+    assert_prometheus_agrees,
     condition,
     eventually,
     install,
@@ -67,14 +64,6 @@ def serving_pods(bench):
     return bench.all("pods", "-l", "frontier-operator.dev/role=serving")
 
 
-def prometheus(cluster, query, at):
-    moment = datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
-    url = f"{cluster.prometheus_url}/api/v1/query?" + urllib.parse.urlencode({"query": query, "time": f"{moment:.3f}"})
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        result = json.load(answer)["data"]["result"]
-    return float(result[0]["value"][1]) if isinstance(result[0], dict) else float(result[1])
-
-
 def test_from_apply_to_a_rolled_out_point(bench):
     bench.apply(deployment())
     eventually(lambda: condition(bench.get("infd"), "Ready").get("status") == "True", 40, "the baseline serves")
@@ -99,11 +88,7 @@ def test_from_apply_to_a_rolled_out_point(bench):
     assert serving[0]["spec"]["containers"][0]["args"] == chosen["spec"]["command"]
 
     # Every number of the selected point is what Prometheus answers to its query.
-    measured = status["incumbent"]["measured"]
-    assert len(measured["metrics"]) >= 8
-    for metric in measured["metrics"]:
-        answer = prometheus(bench.cluster, metric["query"], measured["window"]["end"])
-        assert answer == pytest.approx(float(metric["value"]), rel=1e-9), metric
+    assert_prometheus_agrees(bench.cluster, status["incumbent"]["measured"])
 
     eventually(lambda: not engine_pods(bench), 30, "trial engines are gone")
     assert len(bench.all("deployments")) == 1

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from frontier_operator.api.v1alpha1 import InferenceDeploymentSpec, parse
 from frontier_operator.core.observation import Observation, PodView, ServingView, TrialView, Tunables
+from frontier_operator.core.render import command_line, revision
 from frontier_operator.core.study import trial_name
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.measurement import Estimate, Load, Measurement, Validity, Window, key
@@ -72,6 +73,7 @@ def make_observation(spec: InferenceDeploymentSpec | None = None, **over) -> Obs
         space=space_of(spec),
         fingerprint=fingerprint(spec),
         tunables=TUNABLES,
+        service="Ours",
     )
     return replace(base, **over)
 
@@ -146,10 +148,21 @@ def make_trial(number, configuration, spec=None, **over) -> TrialView:
     return replace(base, **over)
 
 
-def make_serving(configuration: Configuration, replicas=1, ready=None, **over) -> ServingView:
+def make_serving(configuration: Configuration, replicas=1, ready=None, spec=None, **over) -> ServingView:
+    spec = spec or make_spec()
     ready = replicas if ready is None else ready
-    pods = tuple(make_pod(f"serve-{configuration.hash}-{i}", ready=i < ready) for i in range(replicas))
-    return replace(ServingView(f"chat-{configuration.hash}", configuration, replicas, ready, pods), **over)
+    mark = revision(spec, configuration)
+    view = ServingView(
+        name=f"chat-{mark}",
+        configuration=configuration,
+        revision=mark,
+        image=spec.engine.image,
+        args=tuple(command_line(spec, configuration)),
+        replicas=replicas,
+        ready_replicas=ready,
+        pods=tuple(make_pod(f"serve-{mark}-{i}", ready=i < ready) for i in range(replicas)),
+    )
+    return replace(view, **over)
 
 
 def finished_trials(spec=None, factors=None):

@@ -138,11 +138,15 @@ def engine_arguments(spec: StudySpec, configuration: Configuration, *, model: st
     return [*fixed, *flags]
 
 
-def fingerprint(spec: StudySpec) -> str:
+def fingerprint(spec: StudySpec, occasion: str = "") -> str:
     """Return what names a study: trials of one fingerprint may be compared, others may not.
 
     Model, engine, hardware, workload, search space and the way of measuring are part of it; objectives, target, budget,
     price and rollout are not, so that editing those selects again from what is known.
+
+    Args:
+        spec: The study.
+        occasion: Anything that asks for a new study of the same spec, such as the time of the request.
     """
     content = spec.model_dump(mode="json", by_alias=True)
     return digest(
@@ -152,8 +156,10 @@ def fingerprint(spec: StudySpec) -> str:
             "hardware": {k: v for k, v in content["hardware"].items() if k not in {"pricePerGPUHour", "currency"}},
             "workload": {k: v for k, v in content["workload"].items() if k != "requestRate"},
             "parameters": content["search"]["parameters"],
+            "maxTrialGPUs": content["search"]["maxTrialGPUs"],
             "ladder": content["search"]["ladder"],
             "seed": content["search"]["seed"],
             "warmUp": content["measurement"]["warmUp"],
+            **({"occasion": occasion} if occasion else {}),
         }
     )

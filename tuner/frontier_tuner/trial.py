@@ -29,6 +29,8 @@ INFRASTRUCTURE_REASONS = {
     "Unschedulable": "no node could take the pod in time",
     "ImagePullFailed": "the image could not be pulled",
     "ContainerConfigError": "the container could not be made from its pod's description",
+    "PodNotStarted": "the pod was scheduled and its container did not start in time",
+    "Superseded": "the study that asked for the trial is not the present one any more",
     "PodLost": "the pod was evicted, pre-empted or deleted",
     "LoadFailed": "the load generator failed",
     "MetricsMissing": "Prometheus did not have the window's metrics",

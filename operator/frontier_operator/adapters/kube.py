@@ -15,6 +15,7 @@ TIMEOUT_SECONDS = (3.05, 15)
 """Connect and read time-outs of every call: a hanging API server must not hold an object's loop."""
 
 APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
 
 HTTP_BAD_REQUEST = 400
 HTTP_UNAUTHORIZED = 401
@@ -84,6 +85,15 @@ class KubeObjects:
         path = RESOURCES[manifest["kind"]].path(metadata["namespace"], metadata["name"])
         query = [("fieldManager", names.FIELD_MANAGER), ("force", "true")]
         return self._call("PATCH", path, body=manifest, query=query, content_type=APPLY)
+
+    def scale(self, kind: str, namespace: str, name: str, replicas: int) -> None:
+        """Change nothing but the replicas; an object that is gone is no error."""
+        path = RESOURCES[kind].path(namespace, name)
+        query = [("fieldManager", names.FIELD_MANAGER)]
+        try:
+            self._call("PATCH", path, body={"spec": {"replicas": replicas}}, query=query, content_type=MERGE)
+        except _NotFoundError:
+            return
 
     def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete an object with all it owns; one that is gone already is no error."""

@@ -76,6 +76,10 @@ BUDGET_EXHAUSTED = "BudgetExhausted"
 """Set when trials, time or GPU-hours of `search.budget` are used up. Cleared by a new study or a larger budget."""
 FRONTIER_STABLE = "FrontierStable"
 """Set when further trials no longer push the frontier out. Cleared by a new study."""
+SEARCH_SPACE_EXHAUSTED = "SearchSpaceExhausted"
+"""Set when every configuration of the space was tried. Cleared by a new study."""
+TOO_MANY_FAILURES = "TooManyFailures"
+"""Set when several trials in a row failed or were infeasible. Cleared by a new study, which an annotation asks for."""
 NO_FEASIBLE_POINT = "NoFeasiblePoint"
 """Set when no measured point holds all objectives. Cleared by a feasible point or changed objectives."""
 CONFIRMING_FINALISTS = "ConfirmingFinalists"
@@ -113,6 +117,8 @@ REASONS = frozenset(
         MEASUREMENT_DISAGREES,
         BUDGET_EXHAUSTED,
         FRONTIER_STABLE,
+        SEARCH_SPACE_EXHAUSTED,
+        TOO_MANY_FAILURES,
         NO_FEASIBLE_POINT,
         CONFIRMING_FINALISTS,
         CANARY_RUNNING,

@@ -136,6 +136,7 @@ class BaselineStatus(Status):
 class IncumbentStatus(BaselineStatus):
     """A configuration that serves or has served."""
 
+    revision: str | None = None
     replicas: int | None = None
     since: datetime | None = None
 
@@ -160,18 +161,20 @@ class CandidateStatus(Status):
 
     configuration: dict[str, str]
     configuration_hash: str
+    revision: str
     step: int | None = None
     step_percent: int | None = None
     replicas: int | None = None
     step_started_at: datetime | None = None
+    waiting_since: datetime | None = None
     started_at: datetime | None = None
     verdicts: tuple[VerdictStatus, ...] = ()
 
 
 class BlockedStatus(Status):
-    """A configuration that was rolled back and is not tried again for a while."""
+    """A revision that was rolled back and is not tried again for a while."""
 
-    configuration_hash: str
+    revision: str
     reason: str
     message: str = ""
     since: datetime

@@ -1,19 +1,24 @@
 """Carries out actions; each may be repeated without harm, and none decides anything."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from frontier_operator.api import conditions, names
+from frontier_operator.api.v1alpha1 import InferenceDeploymentSpec
+from frontier_operator.app.observe import owned_by
 from frontier_operator.core import render
 from frontier_operator.core.decision import (
     Action,
     Announce,
     CreateTrial,
+    Expose,
     FinishTrial,
     RecordProgress,
     RecordRung,
     ReleaseTrial,
     Retire,
+    Scale,
     Serve,
     StartEngine,
     StartLoad,
@@ -36,15 +41,19 @@ class Applier:
     """
 
     def __init__(self, observation: Observation, manifest: Manifest, ports: Ports, load: render.LoadSettings) -> None:
-        if observation.spec is None:
-            raise ValueError("an invalid spec orders no actions")
-        self._spec = observation.spec
+        self._valid_spec = observation.spec
         self._observation = observation
         self._manifest = manifest
         self._ports = ports
         self._load = load
         self._namespace = observation.namespace
         self._owner = render.Owner(names.INFERENCE_DEPLOYMENT, observation.name, observation.uid)
+
+    @property
+    def _spec(self) -> InferenceDeploymentSpec:
+        if self._valid_spec is None:
+            raise TerminalError("an invalid spec starts nothing")
+        return self._valid_spec
 
     def apply(self, action: Action) -> None:
         """Carry out one action.
@@ -75,18 +84,20 @@ class Applier:
                 self._record(action.trial, lambda status: _finished(status, action, self._observation.now))
             case ReleaseTrial():
                 self._release(action.trial)
+            case Expose():
+                self._apply_own(render.service(self._observation.name, self._namespace, self._owner))
             case Serve():
-                objects.apply(render.service(self._observation.name, self._namespace, self._owner))
-                objects.apply(
-                    render.serving_deployment(
-                        self._observation.name,
-                        self._spec,
-                        action.configuration,
-                        action.replicas,
-                        self._namespace,
-                        self._owner,
-                    )
+                deployment = render.serving_deployment(
+                    self._observation.name,
+                    self._spec,
+                    action.configuration,
+                    action.replicas,
+                    self._namespace,
+                    self._owner,
                 )
+                self._apply_own(deployment)
+            case Scale():
+                objects.scale("Deployment", self._namespace, action.name, action.replicas)
             case Retire():
                 objects.delete("Deployment", self._namespace, action.name)
             case Announce():
@@ -95,12 +106,17 @@ class Applier:
     def _create_or_adopt(self, manifest: Manifest) -> None:
         if self._ports.objects.create(manifest) is not None:
             return
-        metadata = manifest["metadata"]
-        found = self._ports.objects.get(manifest["kind"], metadata["namespace"], metadata["name"])
-        wanted = metadata["ownerReferences"][0]["uid"]
-        owners = {owner["uid"] for owner in (found or {"metadata": {}})["metadata"].get("ownerReferences") or []}
-        if found is not None and wanted not in owners:
-            kind, name = manifest["kind"], metadata["name"]
+        self._check_owner(manifest)
+
+    def _apply_own(self, manifest: Manifest) -> None:
+        self._check_owner(manifest)
+        self._ports.objects.apply(manifest)
+
+    def _check_owner(self, manifest: Manifest) -> None:
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        found = self._ports.objects.get(kind, metadata["namespace"], metadata["name"])
+        if found is not None and not owned_by(found, metadata["ownerReferences"][0]["uid"]):
+            name = metadata["name"]
             raise TerminalError(f"{kind} {name} exists and belongs to something else; delete or rename it")
 
     def _trial_owner(self, name: str) -> render.Owner:
@@ -118,7 +134,7 @@ class Applier:
             if view.engine is not None and not view.engine.terminating:
                 self._ports.objects.delete("Pod", self._namespace, view.engine.name)
 
-    def _record(self, trial: str, change: Any) -> None:
+    def _record(self, trial: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         found = self._ports.objects.get(names.TUNING_TRIAL, self._namespace, trial)
         if found is None:
             raise OperatorError(f"TuningTrial {trial} is gone")
@@ -161,6 +177,8 @@ def _rung(status: dict[str, Any], action: RecordRung, now: datetime) -> dict[str
 
 def _finished(status: dict[str, Any], action: FinishTrial, now: datetime) -> dict[str, Any]:
     record = action.record
+    # All of them, so that a rung whose own record was lost on the way is in the journal all the same.
+    status["measurements"] = [journal.encode_measurement(measurement) for measurement in record.measurements]
     failure = record.failure
     encoded = journal.encode(record)
     for name in ("outcome", "failure", "gpuSeconds", "engineStartSeconds"):

@@ -3,12 +3,16 @@
 import asyncio
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from frontier_operator import telemetry
 from frontier_operator.app.reconcile import GONE, Reconciler
 
 logger = logging.getLogger(__name__)
+
+THREADS = 32
+"""Passes at one time: one that waits for a hanging Prometheus must not keep other objects waiting."""
 
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
@@ -28,6 +32,7 @@ class Loops:
     """The loops of all objects. Nothing needed later is kept here: a new process starts them again from the watch."""
 
     reconciler: Reconciler
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "pass"))
     _loops: dict[Key, _Loop] = field(default_factory=dict)
 
     def wake(self, namespace: str, name: str) -> None:
@@ -53,6 +58,7 @@ class Loops:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._loops.clear()
+        self.threads.shutdown(wait=True)
 
     async def _run(self, key: Key, wake: asyncio.Event) -> None:
         namespace, name = key
@@ -61,20 +67,22 @@ class Loops:
             wake.clear()
             try:
                 with telemetry.PASS_SECONDS.time():
-                    pause = await asyncio.to_thread(self.reconciler.run, namespace, name)
+                    running = asyncio.get_running_loop()
+                    pause = await running.run_in_executor(self.threads, self.reconciler.run, namespace, name)
                 telemetry.PASSES.labels("ok").inc()
                 retry = FIRST_RETRY_SECONDS
             except Exception:
                 telemetry.PASSES.labels("failed").inc()
                 logger.exception("%s/%s: the pass failed, the next is in %.0f s", namespace, name, retry)
                 pause, retry = retry, min(retry * 2, MAX_RETRY_SECONDS)
-            if pause == GONE:
+            # An object of the same name may have been made while the pass found the old one gone.
+            if pause == GONE and not wake.is_set():
                 self._loops.pop(key, None)
                 telemetry.OBJECTS.set(len(self._loops))
                 return
             self._beat(key)
             try:
-                await asyncio.wait_for(wake.wait(), timeout=pause)
+                await asyncio.wait_for(wake.wait(), timeout=max(0.0, pause))
             except TimeoutError:
                 continue
 

@@ -1,5 +1,6 @@
 """Gathers an observation: everything that the decision may know, read at one time."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from frontier_operator.api.policy import Policy
 from frontier_operator.api.v1alpha1 import FieldError, InferenceDeploymentSpec, parse
 from frontier_operator.core import views
 from frontier_operator.core.observation import LoadView, Observation, PodView, ServingView, TrialView, Tunables
-from frontier_operator.core.rollout import decode_configuration, parse_time
+from frontier_operator.core.rollout import parse_time
+from frontier_operator.errors import OperatorError
 from frontier_operator.ports import LiveRequest, Manifest, Ports, Pricing, RungRequest
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import InvalidSpaceError, MeasurementError, TunerError
@@ -21,7 +23,9 @@ from frontier_tuner.measurement import Measurement, Window
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.study import fingerprint, space_of
 
-LIVE_WINDOW = timedelta(minutes=2)
+logger = logging.getLogger(__name__)
+
+LIVE_WINDOW = timedelta(minutes=5)
 """How far back the incumbent's live window reaches while no canary runs."""
 
 CAUSE_LINES = 400
@@ -50,15 +54,16 @@ def observe(manifest: Manifest, ports: Ports, tunables: Tunables, policy: Policy
     else:
         spec = parsed
         space, problems = _space(parsed)
-    owned = _owned(ports, metadata["namespace"], metadata["name"])
-    study = fingerprint(spec) if spec is not None else ""
+    owned = _owned(ports, metadata["namespace"], metadata["name"], metadata["uid"])
+    annotations = metadata.get("annotations") or {}
+    study = fingerprint(spec, annotations.get(names.ANNOTATION_RECONCILE, "")) if spec is not None else ""
     observation = Observation(
         now=ports.clock.now(),
         name=metadata["name"],
         namespace=metadata["namespace"],
         uid=metadata["uid"],
         generation=int(metadata["generation"]),
-        annotations=metadata.get("annotations") or {},
+        annotations=annotations,
         spec=spec if space is not None else None,
         problems=problems,
         status=manifest.get("status") or {},
@@ -66,9 +71,11 @@ def observe(manifest: Manifest, ports: Ports, tunables: Tunables, policy: Policy
         fingerprint=study,
         tunables=tunables,
         serving=_serving(owned),
+        service=_service(ports, metadata),
     )
     if spec is None or space is None:
-        return observation
+        stale = [_trial(item, owned, None, ports) for item in owned.trials]
+        return replace(observation, stale_trials=tuple(stale))
     trials = [_trial(item, owned, spec, ports) for item in owned.trials]
     current = sorted((t for t in trials if t.fingerprint == study), key=lambda t: t.number)
     stale = [t for t in trials if t.fingerprint != study and not (t.finished and t.engine is None and not t.loads)]
@@ -85,14 +92,32 @@ def _space(spec: InferenceDeploymentSpec) -> tuple[SearchSpace | None, tuple[Fie
         return None, (FieldError("spec.model", "", str(error)),)
 
 
-def _owned(ports: Ports, namespace: str, name: str) -> _Owned:
+def _owned(ports: Ports, namespace: str, name: str, uid: str) -> _Owned:
     labels = {names.LABEL_DEPLOYMENT: name}
+
+    def ours(kind: str) -> list[Manifest]:
+        # An object of the same name that was deleted a moment ago may still have some.
+        return [item for item in ports.objects.find(kind, namespace, labels) if owned_by(item, uid)]
+
     return _Owned(
-        trials=ports.objects.find(names.TUNING_TRIAL, namespace, labels),
-        pods=ports.objects.find("Pod", namespace, labels),
+        trials=ours(names.TUNING_TRIAL),
+        deployments=ours("Deployment"),
+        # Pods come last: a load that failed because its engine died is then seen together with the dead engine.
         jobs=ports.objects.find("Job", namespace, labels),
-        deployments=ports.objects.find("Deployment", namespace, labels),
+        pods=ports.objects.find("Pod", namespace, labels),
     )
+
+
+def owned_by(manifest: Mapping[str, Any], uid: str) -> bool:
+    """Return whether an object carries an owner reference to this UID."""
+    return any(owner["uid"] == uid for owner in manifest["metadata"].get("ownerReferences") or [])
+
+
+def _service(ports: Ports, metadata: Mapping[str, Any]) -> Literal["Missing", "Ours", "Foreign"]:
+    found = ports.objects.get("Service", metadata["namespace"], metadata["name"])
+    if found is None or "deletionTimestamp" in found["metadata"]:
+        return "Missing"
+    return "Ours" if owned_by(found, metadata["uid"]) else "Foreign"
 
 
 def _label(manifest: Mapping[str, Any], label: str) -> str:
@@ -103,16 +128,16 @@ def _serving(owned: _Owned) -> tuple[ServingView, ...]:
     pods = defaultdict(list)
     for item in owned.pods:
         if _label(item, names.LABEL_ROLE) == "serving":
-            pods[_label(item, names.LABEL_CONFIGURATION)].append(item)
+            pods[_label(item, names.LABEL_REVISION)].append(item)
     return tuple(
-        views.serving(item, pods[_label(item, names.LABEL_CONFIGURATION)])
+        views.serving(item, pods[_label(item, names.LABEL_REVISION)])
         for item in owned.deployments
         if "deletionTimestamp" not in item["metadata"]
         and names.ANNOTATION_CONFIGURATION in (item["metadata"].get("annotations") or {})
     )
 
 
-def _trial(manifest: Manifest, owned: _Owned, spec: InferenceDeploymentSpec, ports: Ports) -> TrialView:
+def _trial(manifest: Manifest, owned: _Owned, spec: InferenceDeploymentSpec | None, ports: Ports) -> TrialView:
     name = manifest["metadata"]["name"]
     engine = next((item for item in owned.pods if item["metadata"]["name"] == name), None)
     known = len((manifest.get("status") or {}).get("measurements") or [])
@@ -122,7 +147,7 @@ def _trial(manifest: Manifest, owned: _Owned, spec: InferenceDeploymentSpec, por
         if _label(job, names.LABEL_TRIAL) != name or "deletionTimestamp" in job["metadata"]:
             continue
         load = _load(job, owned)
-        if load.state == "Succeeded" and load.index == known and not finished:
+        if load.state == "Succeeded" and load.index == known and not finished and spec is not None:
             load = _measured(load, job, owned, spec, ports, manifest)
         loads.append(load)
     view = views.trial(manifest, engine, loads)
@@ -134,7 +159,11 @@ def _with_cause(engine: PodView, trial: Manifest, ports: Ports) -> PodView:
     if engine.exit_code is None or not hides_its_cause(engine.last_words):
         return engine
     namespace = trial["metadata"]["namespace"]
-    log = ports.logs.tail(namespace, engine.name, names.ENGINE_CONTAINER, CAUSE_LINES)
+    try:
+        log = ports.logs.tail(namespace, engine.name, names.ENGINE_CONTAINER, CAUSE_LINES)
+    except OperatorError as error:
+        logger.warning("%s/%s: its log cannot be read: %s", namespace, engine.name, error)
+        return engine
     return replace(engine, last_words=log or engine.last_words)
 
 
@@ -157,8 +186,7 @@ def _load(job: Manifest, owned: _Owned) -> LoadView:
 
 def _load_pod(job: Manifest, owned: _Owned) -> PodView | None:
     for item in owned.pods:
-        owners = item["metadata"].get("ownerReferences") or []
-        if any(owner["uid"] == job["metadata"]["uid"] for owner in owners):
+        if owned_by(item, job["metadata"]["uid"]):
             return views.pod(item, names.LOAD_CONTAINER)
     return None
 
@@ -197,21 +225,21 @@ def _with_live(observation: Observation, spec: InferenceDeploymentSpec, ports: P
     status = observation.status
     candidate = status.get("candidate") or {}
     started = candidate.get("stepStartedAt")
-    if not (status.get("incumbent") or {}).get("configuration") or (candidate and not started):
+    if not (status.get("incumbent") or {}).get("revision") or (candidate and not started):
         return observation
     start = parse_time(started) if started else observation.now - LIVE_WINDOW
-    wanted = [decode_configuration(status["incumbent"]["configuration"])]
+    wanted = [str(status["incumbent"]["revision"])]
     if candidate:
-        wanted.append(decode_configuration(candidate["configuration"]))
+        wanted.append(str(candidate["revision"]))
     live: dict[str, Measurement] = {}
     errors: dict[str, str] = {}
-    for configuration in wanted:
-        view = observation.serving_of(configuration.hash)
+    for revision in wanted:
+        view = observation.serving_of(revision)
         ready = tuple(sorted(pod.name for pod in view.pods if pod.started_at is not None)) if view else ()
-        if not ready:
-            errors[configuration.hash] = "no pod serves this configuration"
+        if view is None or not ready:
+            errors[revision] = "no pod of it serves"
             continue
-        held = gpus(configuration) * len(ready)
+        held = gpus(view.configuration) * len(ready)
         request = LiveRequest(
             namespace=observation.namespace,
             pods=ready,
@@ -221,9 +249,10 @@ def _with_live(observation: Observation, spec: InferenceDeploymentSpec, ports: P
             min_requests=spec.rollout.canary.min_requests,
         )
         try:
-            live[configuration.hash] = ports.metrics.live(request)
+            live[revision] = ports.metrics.live(request)
         except MeasurementError as error:
-            errors[configuration.hash] = str(error)
+            logger.info("%s/%s: live window of %s: %s", observation.namespace, observation.name, revision, error)
+            errors[revision] = "the live window cannot be read from Prometheus"
     return replace(observation, live=live, live_errors=errors)
 
 

@@ -15,6 +15,7 @@ from frontier_operator.core.render import LoadSettings
 from frontier_operator.core.report import report
 from frontier_operator.errors import ConflictError, OperatorError
 from frontier_operator.ports import Manifest, Ports
+from frontier_tuner.errors import TunerError
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Reconciler:
             try:
                 applier.apply(action)
                 telemetry.ACTIONS.labels(type(action).__name__, "ok").inc()
-            except OperatorError as error:
+            except (OperatorError, TunerError) as error:
                 telemetry.ACTIONS.labels(type(action).__name__, "failed").inc()
                 # One action's trouble must not keep the others back; the next pass decides on what is there then.
                 logger.warning("%s/%s: %s", observation.namespace, observation.name, error)

@@ -5,18 +5,23 @@ from frontier_operator.core.decision import Action, Decision, RolloutState
 from frontier_operator.core.observation import Observation
 from frontier_operator.core.rollout import decide_rollout, initial_state
 from frontier_operator.core.study import StudyStep, decide_study
-from frontier_operator.core.trials import CANNOT_START
+from frontier_operator.core.trials import CANNOT_START, supersede
 
 
 def decide(observation: Observation) -> Decision:
     """Return everything to do for one InferenceDeployment now.
 
-    An invalid spec changes nothing that runs: what serves goes on serving, and the problems are reported.
+    An invalid spec changes nothing that serves; its trials end and give their GPUs back, and the problems are reported.
     """
     tunables = observation.tunables
     if observation.spec is None or observation.space is None:
         sentences = "; ".join(str(problem) for problem in observation.problems)
-        return Decision((), reasons.INVALID_SPEC, sentences, tunables.idle_seconds)
+        ended = [
+            action
+            for trial in observation.stale_trials
+            for action in supersede(trial, observation.now, "the spec became invalid while the trial ran")
+        ]
+        return Decision(tuple(ended), reasons.INVALID_SPEC, sentences, tunables.idle_seconds)
     state = initial_state(observation, observation.space.baseline)
     study = decide_study(observation, state.incumbent, may_begin=_may_begin(observation, state))
     rollout = decide_rollout(observation, state, study.state)
@@ -47,7 +52,7 @@ def _open_trials(observation: Observation) -> bool:
 
 
 def _settling(observation: Observation, state: RolloutState) -> bool:
-    incumbent = observation.serving_of(state.incumbent.hash)
+    incumbent = observation.serving_of(state.revision)
     return incumbent is None or incumbent.ready_replicas < state.replicas or len(observation.serving) > 1
 
 
@@ -55,7 +60,7 @@ def _may_begin(observation: Observation, state: RolloutState) -> bool:
     """Trials begin once the baseline serves, or has shown that it cannot: then only they can find what does."""
     if observation.trials:
         return True
-    incumbent = observation.serving_of(state.incumbent.hash)
+    incumbent = observation.serving_of(state.revision)
     if incumbent is None:
         return False
     if incumbent.ready_replicas > 0:

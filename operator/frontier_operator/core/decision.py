@@ -79,16 +79,30 @@ class ReleaseTrial:
 
 
 @dataclass(frozen=True)
+class Expose:
+    """Let the stable Service select whatever serves."""
+
+
+@dataclass(frozen=True)
 class Serve:
-    """Let a Deployment of this configuration have so many replicas, and the Service select it."""
+    """Let the Deployment of this revision be as the present spec renders it, with so many replicas."""
 
     configuration: Configuration
+    revision: str
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Change nothing but the replicas of a Deployment."""
+
+    name: str
     replicas: int
 
 
 @dataclass(frozen=True)
 class Retire:
-    """Delete the Deployment of a configuration that serves no more; its pods drain."""
+    """Delete the Deployment of a revision that serves no more; its pods drain."""
 
     name: str
 
@@ -110,7 +124,9 @@ Action = (
     | RecordRung
     | FinishTrial
     | ReleaseTrial
+    | Expose
     | Serve
+    | Scale
     | Retire
     | Announce
 )
@@ -122,24 +138,28 @@ class Candidate:
 
     Attributes:
         configuration: What it runs.
+        revision: What its pods are made of.
         step: Position in the canary's steps, from 0.
         started_at: When the rollout began.
-        step_started_at: When every pod of the step was ready, or None while they are not.
+        step_started_at: When every pod of the step was ready for the first time, or None before.
+        waiting_since: Since when pods of the step are not ready, or None while they all are.
         verdicts: Verdicts of the steps so far, in the shape of the status.
     """
 
     configuration: Configuration
+    revision: str
     step: int
     started_at: datetime
     step_started_at: datetime | None
+    waiting_since: datetime | None = None
     verdicts: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """A configuration that was rolled back at `since` and is not tried again before `until`."""
+    """A revision that was rolled back at `since` and is not tried again before `until`."""
 
-    configuration_hash: str
+    revision: str
     since: datetime
     until: datetime
     message: str
@@ -150,6 +170,7 @@ class RolloutState:
     """Who serves, who is on the way, and who is kept out; persisted in the status."""
 
     incumbent: Configuration
+    revision: str
     since: datetime
     replicas: int = 1
     candidate: Candidate | None = None

@@ -128,11 +128,14 @@ class TrialView:
 
 @dataclass(frozen=True)
 class ServingView:
-    """A Deployment that serves users, one per configuration.
+    """A Deployment that serves users, one per revision.
 
     Attributes:
         name: Its name.
         configuration: What its engines run.
+        revision: What its pods are made of.
+        image: The engine's image, as it is in the cluster.
+        args: The engine's arguments, as they are in the cluster.
         replicas: Replicas asked for.
         ready_replicas: Replicas that are ready.
         pods: Its pods.
@@ -141,6 +144,9 @@ class ServingView:
 
     name: str
     configuration: Configuration
+    revision: str
+    image: str
+    args: tuple[str, ...]
     replicas: int
     ready_replicas: int
     pods: tuple[PodView, ...] = ()
@@ -176,8 +182,9 @@ class Observation:
         trials: Trials of this fingerprint, by number.
         stale_trials: Unfinished trials of other fingerprints.
         serving: Deployments that serve.
-        live: Live windows by configuration hash, where they were asked for.
-        live_errors: Why a live window is unknown, by configuration hash.
+        service: Whether the stable Service is there and belongs to the object.
+        live: Live windows by revision, where they were asked for.
+        live_errors: Why a live window is unknown, by revision.
         tunables: Time limits.
     """
 
@@ -196,12 +203,13 @@ class Observation:
     trials: tuple[TrialView, ...] = ()
     stale_trials: tuple[TrialView, ...] = ()
     serving: tuple[ServingView, ...] = ()
+    service: Literal["Missing", "Ours", "Foreign"] = "Missing"
     live: Mapping[str, Measurement] = field(default_factory=dict)
     live_errors: Mapping[str, str] = field(default_factory=dict)
 
-    def serving_of(self, configuration_hash: str) -> ServingView | None:
-        """Return the Deployment that runs this configuration, or None."""
+    def serving_of(self, revision: str) -> ServingView | None:
+        """Return the Deployment of a revision, or None."""
         for view in self.serving:
-            if view.configuration.hash == configuration_hash:
+            if view.revision == revision:
                 return view
         return None

@@ -13,8 +13,9 @@ from frontier_operator.api.v1alpha1 import InferenceDeploymentSpec
 from frontier_operator.core.decision import CreateTrial, StartLoad
 from frontier_operator.core.merge import strategic_merge
 from frontier_tuner import journal, study
-from frontier_tuner.configuration import Configuration
+from frontier_tuner.configuration import Configuration, digest
 from frontier_tuner.engines.vllm import gpus
+from frontier_tuner.errors import TunerError
 from frontier_tuner.load.options import LoadOptions
 
 TRACE_PATH = "/trace"
@@ -258,9 +259,32 @@ def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def serving_name(deployment: str, configuration: Configuration) -> str:
-    """Return the name of the Deployment that serves a configuration."""
-    return f"{deployment}-{configuration.hash}"
+def revision(spec: InferenceDeploymentSpec, configuration: Configuration) -> str:
+    """Return what names everything that an engine's pods are made of; empty where the spec lacks its checkpoint.
+
+    How the operator itself renders a pod is no part of it: a new version of the operator changes nothing that serves.
+    """
+    try:
+        arguments = command_line(spec, configuration)
+    except TunerError:
+        return ""
+    engine = spec.engine
+    return digest(
+        {
+            "configuration": journal.encode_configuration(configuration),
+            "arguments": arguments,
+            "image": engine.image,
+            "env": [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in engine.env],
+            "template": engine.pod_template,
+            "claim": _claim(spec, configuration),
+            "resource": spec.hardware.gpu.resource_name,
+        }
+    )
+
+
+def serving_name(deployment: str, wanted: str) -> str:
+    """Return the name of the Deployment that serves a revision."""
+    return f"{deployment}-{wanted}"
 
 
 def serving_deployment(
@@ -271,9 +295,10 @@ def serving_deployment(
     namespace: str,
     owner: Owner,
 ) -> dict[str, Any]:
-    """Return the Deployment that serves a configuration behind the stable Service."""
-    labels = {**_labels(deployment, configuration, "engine"), names.LABEL_ROLE: "serving"}
-    selector = {k: labels[k] for k in (names.LABEL_DEPLOYMENT, names.LABEL_CONFIGURATION, names.LABEL_ROLE)}
+    """Return the Deployment that serves a configuration, as the present spec has it, behind the stable Service."""
+    wanted = revision(spec, configuration)
+    labels = {**_labels(deployment, configuration, "engine"), names.LABEL_ROLE: "serving", names.LABEL_REVISION: wanted}
+    selector = {k: labels[k] for k in (names.LABEL_DEPLOYMENT, names.LABEL_REVISION, names.LABEL_ROLE)}
     annotations = {
         names.ANNOTATION_CONFIGURATION: json.dumps(journal.encode_configuration(configuration), sort_keys=True)
     }
@@ -283,7 +308,7 @@ def serving_deployment(
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(serving_name(deployment, configuration), namespace, owner, labels, annotations),
+        "metadata": _metadata(serving_name(deployment, wanted), namespace, owner, labels, annotations),
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": selector},

@@ -7,7 +7,8 @@ from typing import Any
 
 from frontier_operator.api import conditions as c
 from frontier_operator.api import names
-from frontier_operator.core.decision import Candidate, Decision, RolloutState
+from frontier_operator.core.decision import Decision, RolloutState
+from frontier_operator.core.judging import step_percent
 from frontier_operator.core.observation import Observation, ServingView
 from frontier_operator.core.render import serving_deployment_preview
 from frontier_operator.core.rollout import canary_replicas
@@ -24,6 +25,11 @@ MAX_FRONTIER = 32
 
 MEASURED_FIELDS = frozenset({"trial", "load", "window", "metrics", "costPerMillionOutputTokens"})
 
+
+UNKNOWN_LIVE = {
+    c.INSUFFICIENT_SAMPLES: "too few live requests for a verdict",
+    c.METRICS_MISSING: "Prometheus lacks metrics of the engines that serve",
+}
 
 Verdict = tuple[c.Status, str, str]
 """Status, reason and message of a condition."""
@@ -49,10 +55,10 @@ def report(observation: Observation, decision: Decision, applied: Sequence[str] 
     status["study"] = _study(observation, decision)
     status["baseline"] = _configured(observation, observation.space.baseline) if observation.space else {}
     status["incumbent"] = _incumbent(observation, decision.rollout)
-    status["candidate"] = _candidate(observation, decision.rollout.candidate)
+    status["candidate"] = _candidate(observation, decision.rollout)
     status["blocked"] = [
         {
-            "configurationHash": b.configuration_hash,
+            "revision": b.revision,
             "reason": c.ROLLED_BACK,
             "message": b.message,
             "since": rfc3339(b.since),
@@ -92,7 +98,7 @@ def _conditions(observation: Observation, decision: Decision, applied: Sequence[
         drop(c.RECONCILING)
         return conditions
     drop(c.STALLED)
-    incumbent = observation.serving_of(decision.rollout.incumbent.hash)
+    incumbent = observation.serving_of(decision.rollout.revision)
     put(c.READY, *_ready(observation, incumbent))
     settling = incumbent is None or incumbent.ready_replicas < decision.rollout.replicas
     if settling or decision.rollout.candidate is not None or applied:
@@ -147,18 +153,19 @@ def _measured(observation: Observation) -> Verdict:
         return "Unknown", c.INSUFFICIENT_SAMPLES, "no window was measured yet"
     last = max(windows, key=lambda m: m.window.end)
     if last.validity.valid:
-        return "True", c.SLO_MET, f"the latest window, at {last.load}, is valid"
+        return "True", c.SERVING, f"the latest window, at {last.load}, is valid"
     return "False", last.validity.reason or c.WINDOW_INVALID, last.validity.message
 
 
 def _slo(observation: Observation, rollout: RolloutState) -> Verdict:
-    live = observation.live.get(rollout.incumbent.hash)
+    live = observation.live.get(rollout.revision)
     spec = observation.spec
     if spec is None or live is None:
-        why = observation.live_errors.get(rollout.incumbent.hash, "no live window of the incumbent yet")
+        why = observation.live_errors.get(rollout.revision, "no live window of the incumbent yet")
         return "Unknown", c.METRICS_MISSING, why
     if not live.validity.valid:
-        return "Unknown", live.validity.reason, live.validity.message
+        # Without the counts: a message that changes with every pass would write the status with every pass.
+        return "Unknown", live.validity.reason, UNKNOWN_LIVE.get(live.validity.reason, "the live window does not count")
     missed = []
     for slo in spec.to_objectives().slos:
         value = live.value(slo.key)
@@ -205,7 +212,7 @@ def _study(observation: Observation, decision: Decision) -> dict[str, Any]:
     if observation.trials:
         study["startedAt"] = rfc3339(min(trial.created for trial in observation.trials))
     if decision.study.frontier:
-        study["hypervolume"] = f"{hypervolume(decision.study.frontier):.6g}"
+        study["hypervolume"] = f"{hypervolume(decision.study.frontier):.1f}"
     if decision.study.stop:
         study["stop"] = decision.study.stop
         study["stopMessage"] = decision.study.stop_message
@@ -226,25 +233,30 @@ def _configured(observation: Observation, configuration: Configuration) -> dict[
 def _incumbent(observation: Observation, rollout: RolloutState) -> dict[str, Any]:
     return {
         **_configured(observation, rollout.incumbent),
+        "revision": rollout.revision,
         "replicas": rollout.replicas,
         "since": rfc3339(rollout.since),
     }
 
 
-def _candidate(observation: Observation, candidate: Candidate | None) -> dict[str, Any]:
+def _candidate(observation: Observation, rollout: RolloutState) -> dict[str, Any]:
+    candidate = rollout.candidate
     if candidate is None or observation.spec is None:
         return {}
     entry: dict[str, Any] = {
         "configuration": journal.encode_configuration(candidate.configuration),
         "configurationHash": candidate.configuration.hash,
+        "revision": candidate.revision,
         "step": candidate.step,
-        "stepPercent": observation.spec.rollout.canary.steps[candidate.step],
-        "replicas": canary_replicas(observation, candidate),
+        "stepPercent": step_percent(observation, candidate),
+        "replicas": canary_replicas(observation, rollout, candidate),
         "startedAt": rfc3339(candidate.started_at),
         "verdicts": list(candidate.verdicts),
     }
     if candidate.step_started_at is not None:
         entry["stepStartedAt"] = rfc3339(candidate.step_started_at)
+    if candidate.waiting_since is not None:
+        entry["waitingSince"] = rfc3339(candidate.waiting_since)
     return entry
 
 

@@ -5,12 +5,13 @@ baseline serves ──► trials ──► stop ──► finalists measured aga
 an edited target or SLO re-selects from what is known ◄───────────────┘
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from frontier_operator.api import conditions as reasons
 from frontier_operator.core.decision import Action, CreateTrial, StudyState
 from frontier_operator.core.observation import Observation, TrialView
-from frontier_operator.core.trials import TrialRules, decide_trial
+from frontier_operator.core.trials import TrialRules, decide_trial, supersede
 from frontier_tuner import tuner
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.engines.vllm import gpus
@@ -23,6 +24,12 @@ from frontier_tuner.trial import Purpose, TrialRecord
 
 FINALISTS = 2
 """Configurations measured again beside the incumbent before one of them may serve."""
+
+MAX_CONFIRMATIONS = 6
+"""Confirming trials of one study at most: a ranking that turns with every measurement must end all the same."""
+
+CONFIRMATION_TRIES = 2
+"""Confirmations of one configuration that may fail for a reason of their surroundings."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,13 @@ def _advance(observation: Observation) -> tuple[Action, ...]:
         return ()
     free = spec.search.max_trial_gpus - gpus_held(observation)
     actions: list[Action] = []
-    for trial in observation.trials + observation.stale_trials:
+    for trial in observation.stale_trials:
+        actions += supersede(
+            trial, observation.now, "the model, the engine, the workload or the search space was edited"
+        )
+    for trial in observation.trials:
         starts = trial.engine is None and not trial.finished
-        may_start = starts and trial.gpus <= free and not spec.suspend and trial.fingerprint == observation.fingerprint
+        may_start = starts and trial.gpus <= free and not spec.suspend
         if may_start:
             free -= trial.gpus
         rules = TrialRules(
@@ -115,15 +126,14 @@ def _propose(
         trial.gpus for trial in observation.trials if not trial.finished or trial.engine
     )
     free -= sum(trial.gpus for trial in observation.stale_trials if trial.engine)
-    searched = tuple(record for record in journal(observation) if record.purpose != "Confirmation")
     pending = [trial.configuration for trial in open_trials if trial.purpose != "Confirmation"]
     confirming = [trial for trial in open_trials if trial.purpose == "Confirmation"]
-    number = len(observation.trials)
+    number = next_number(observation)
     actions: list[Action] = []
-    while not confirming:
+    while not confirming and not _settled(state):
         proposal = tuner.propose(
             observation.space,
-            searched,
+            journal(observation),
             pending,
             objectives=spec.to_objectives(),
             target=spec.to_target(),
@@ -141,21 +151,28 @@ def _propose(
         actions.append(_create(observation, number, purpose, proposal.configuration, proposal.reason))
         pending.append(proposal.configuration)
         number, free = number + 1, free - held
+    if _settled(state):
+        return (), _with(state, state.stop, state.stop_message)
     if confirming:
         return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
     running = StudyState("", "", state.frontier, state.selection)
     return tuple(actions), _with(running, *_running_reason(observation, open_trials, actions))
 
 
+def _settled(state: StudyState) -> bool:
+    """A recorded stop stands, whatever objectives and target are now; only a larger budget opens a study again."""
+    return state.stop not in {"", reasons.BUDGET_EXHAUSTED}
+
+
 def _running_reason(observation: Observation, open_trials: list[TrialView], created: list[Action]) -> tuple[str, str]:
     finished = len(observation.trials) - len(open_trials)
-    blocked = [
-        t for t in open_trials if t.engine is not None and t.engine.scheduled_at is None and t.engine.unschedulable
+    waiting = [
+        f"trial {trial.name}: {trial.engine.unschedulable}"
+        for trial in open_trials
+        if trial.engine is not None and trial.engine.scheduled_at is None and trial.engine.unschedulable
     ]
-    if blocked and len(blocked) == len(open_trials) and not created:
-        return reasons.WAITING_FOR_GPUS, f"trial {blocked[0].name}: {blocked[0].engine.unschedulable}" if blocked[
-            0
-        ].engine else ""
+    if waiting and len(waiting) == len(open_trials) and not created:
+        return reasons.WAITING_FOR_GPUS, waiting[0]
     under_way = len(open_trials) + len(created)
     return reasons.TRIAL_RUNNING, f"{finished} trials finished, {under_way} under way"
 
@@ -178,26 +195,35 @@ def _stopped(
         return (), _with(state, state.stop, state.stop_message)
     missing = _unconfirmed(observation, incumbent)
     if missing:
-        actions = [
-            _confirmation(observation, len(observation.trials) + i, *finalist) for i, finalist in enumerate(missing)
-        ]
+        number = next_number(observation)
+        actions = [_confirmation(observation, number + i, *finalist) for i, finalist in enumerate(missing)]
         return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
     ended = StudyState(stop.reason, stop.message, state.frontier, state.selection)
     return (), _with(ended, stop.reason, stop.message)
 
 
 def _unconfirmed(observation: Observation, incumbent: Configuration) -> tuple[tuple[Configuration, Load], ...]:
+    """Return the finalists by all that is known, and the incumbent beside them, which no confirmation has measured."""
     spec = observation.spec
     if spec is None:
         return ()
     records = journal(observation)
-    searched = points([r for r in records if r.purpose != "Confirmation"], spec.to_objectives())
-    wanted = list(tuner.finalists(searched, spec.to_objectives(), spec.to_target(), FINALISTS))
+    known = points(records, spec.to_objectives())
+    wanted = list(tuner.finalists(known, spec.to_objectives(), spec.to_target(), FINALISTS))
     if wanted and all(configuration != incumbent for configuration, _ in wanted):
-        beside = any(point.configuration == incumbent for point in searched)
+        beside = any(point.configuration == incumbent for point in known)
         wanted += [(incumbent, wanted[0][1])] if beside else []
-    tried = {record.configuration for record in records if record.purpose == "Confirmation"}
-    return tuple((configuration, load) for configuration, load in wanted if configuration not in tried)
+    confirmations = [record for record in records if record.purpose == "Confirmation"]
+    tries = Counter(record.configuration for record in confirmations)
+    done = {record.configuration for record in confirmations if record.outcome != "Failed"}
+    done |= {configuration for configuration, count in tries.items() if count >= CONFIRMATION_TRIES}
+    left = max(0, MAX_CONFIRMATIONS - len(confirmations))
+    return tuple((configuration, load) for configuration, load in wanted if configuration not in done)[:left]
+
+
+def next_number(observation: Observation) -> int:
+    """Return the first number that no trial of the study has ever had, as far as trials were not deleted."""
+    return max((trial.number for trial in observation.trials), default=-1) + 1
 
 
 def _confirmation(observation: Observation, number: int, configuration: Configuration, load: Load) -> CreateTrial:

@@ -22,7 +22,7 @@ from frontier_operator.core.decision import (
     StartLoad,
 )
 from frontier_operator.core.observation import LoadView, PodView, TrialView, Tunables
-from frontier_tuner.failures import classify_exit
+from frontier_tuner.failures import classify_exit, start_timeout
 from frontier_tuner.ladder import LadderDone, next_rung
 from frontier_tuner.measurement import Measurement
 from frontier_tuner.objectives import Objectives
@@ -37,6 +37,9 @@ CANNOT_START = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 )
 """Reasons of a container that waits for something outside of it."""
+
+MAX_WORDS = 1000
+"""Characters of an engine's last words that a failure carries."""
 
 MAX_INVALID_WINDOWS = 2
 """Windows in a row that may be invalid at one level before the trial is given back."""
@@ -81,6 +84,13 @@ def decide_trial(trial: TrialView, rules: TrialRules) -> tuple[Action, ...]:
     return progress + _climb(trial, engine, rules)
 
 
+def supersede(trial: TrialView, now: datetime, why: str) -> tuple[Action, ...]:
+    """Return what ends a trial that nobody waits for any more, and gives its GPUs back."""
+    if not trial.finished:
+        return (_finish(trial, now, Failure("Superseded", why)),)
+    return (ReleaseTrial(trial.name),) if trial.engine or trial.loads else ()
+
+
 def _progress(trial: TrialView, engine: PodView) -> tuple[Action, ...]:
     started = trial.started_at or engine.started_at
     ready = trial.ready_at or engine.ready_at
@@ -93,27 +103,43 @@ def _engine_failure(trial: TrialView, engine: PodView, rules: TrialRules) -> Fai
     if engine.terminating or engine.termination_reason in TAKEN_AWAY:
         return Failure("PodLost", f"the engine's pod was taken away: {engine.termination_reason or 'deleted'}")
     if engine.exit_code is not None or engine.phase in {"Failed", "Succeeded"}:
+        if engine.exit_code is None:
+            why = engine.termination_reason or engine.phase
+            return Failure("PodLost", f"the node did not run the engine's pod: {why}")
         if engine.termination_reason == "OOMKilled":
-            return Failure("EngineOutOfMemory", engine.last_words or "the container exceeded its memory limit")
+            words = engine.last_words[-MAX_WORDS:]
+            return Failure("EngineOutOfMemory", words or "the container exceeded its memory limit")
         was_ready = trial.ready_at is not None or engine.ready_at is not None
-        return classify_exit(engine.exit_code or 0, engine.last_words, was_ready=was_ready)
+        return classify_exit(engine.exit_code, engine.last_words, was_ready=was_ready)
     return _waiting_failure(trial, engine, rules)
 
 
 def _waiting_failure(trial: TrialView, engine: PodView, rules: TrialRules) -> Failure | None:
     waited = (rules.now - engine.created).total_seconds()
+    late = waited > rules.tunables.scheduling_seconds
     if engine.scheduled_at is None:
-        if waited > rules.tunables.scheduling_seconds:
-            return Failure("Unschedulable", engine.unschedulable or f"no node took the pod within {waited:.0f} s")
-        return None
-    if engine.waiting_reason in CANNOT_START and waited > rules.tunables.scheduling_seconds:
+        why = engine.unschedulable or f"no node took the pod within {waited:.0f} s"
+        return Failure("Unschedulable", why) if late else None
+    if engine.waiting_reason in CANNOT_START and late:
         reason = "ImagePullFailed" if "Image" in engine.waiting_reason else "ContainerConfigError"
         return Failure(reason, f"{engine.waiting_reason}: {engine.waiting_message}")
-    if engine.started_at is not None and engine.ready_at is None and trial.ready_at is None:
-        starting = (rules.now - engine.started_at).total_seconds()
-        if starting > rules.engine_start_seconds:
-            return Failure("EngineStartTimeout", f"not ready {starting:.0f} s after its start")
-    return None
+    return _slow_start(trial, engine, rules)
+
+
+def _slow_start(trial: TrialView, engine: PodView, rules: TrialRules) -> Failure | None:
+    limit = rules.engine_start_seconds
+    if engine.started_at is None:
+        held = (rules.now - (engine.scheduled_at or engine.created)).total_seconds()
+        why = f"{engine.waiting_reason} {engine.waiting_message}".strip() or "no reason given"
+        return (
+            Failure("PodNotStarted", f"its container did not start within {held:.0f} s: {why}")
+            if held > limit
+            else None
+        )
+    if engine.ready_at is not None or trial.ready_at is not None:
+        return None
+    starting = (rules.now - engine.started_at).total_seconds()
+    return start_timeout(limit, engine.last_words) if starting > limit else None
 
 
 def _climb(trial: TrialView, engine: PodView, rules: TrialRules) -> tuple[Action, ...]:

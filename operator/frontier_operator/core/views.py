@@ -2,18 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from frontier_operator.api import names
 from frontier_operator.core.observation import LoadView, PodView, ServingView, TrialView
-from frontier_operator.core.rollout import parse_time
+from frontier_operator.core.rollout import parse_time, time_or_none
 from frontier_tuner import journal
-
-
-def time_or_none(text: str | None) -> datetime | None:
-    """Return the time of an RFC 3339 text, or None where there is none."""
-    return parse_time(text) if text else None
 
 
 def pod(manifest: Mapping[str, Any], container: str) -> PodView:
@@ -89,9 +83,14 @@ def serving(manifest: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> S
         for item in status.get("conditions") or []
         if (item["type"], item["status"]) in {("Progressing", "False"), ("ReplicaFailure", "True")}
     ]
+    containers = manifest["spec"]["template"]["spec"]["containers"]
+    engine: Mapping[str, Any] = next((item for item in containers if item["name"] == names.ENGINE_CONTAINER), {})
     return ServingView(
         name=metadata["name"],
         configuration=journal.decode_configuration(values),
+        revision=metadata["labels"][names.LABEL_REVISION],
+        image=engine.get("image", ""),
+        args=tuple(engine.get("args") or ()),
         replicas=int(manifest["spec"].get("replicas") or 0),
         ready_replicas=int(status.get("readyReplicas") or 0),
         pods=tuple(pod(item, names.ENGINE_CONTAINER) for item in pods),

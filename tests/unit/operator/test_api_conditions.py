@@ -61,7 +61,8 @@ def test_a_message_fits_the_api():
 
 
 def test_every_reason_of_the_api_is_a_constant():
-    assert {word.strip() for word in API_REASONS.split(",")} == conditions.REASONS
+    beyond = {"SearchSpaceExhausted", "TooManyFailures"}
+    assert {word.strip() for word in API_REASONS.split(",")} | beyond == conditions.REASONS
 
 
 def test_every_constant_is_documented():

@@ -4,8 +4,10 @@ import pytest
 
 from frontier_operator.api.v1alpha1 import parse
 from frontier_operator.core.decide import decide
-from frontier_operator.core.decision import CreateTrial, Serve, StartEngine
+from frontier_operator.core.decision import CreateTrial, FinishTrial, ReleaseTrial, Serve, StartEngine, StartLoad
+from frontier_operator.core.render import revision
 from frontier_tuner.study import fingerprint, space_of
+from frontier_tuner.trial import Failure
 from support.operator_builders import (
     NOW,
     confirmed_trials,
@@ -13,6 +15,7 @@ from support.operator_builders import (
     make_body,
     make_observation,
     make_pod,
+    make_record,
     make_serving,
     make_spec,
     make_trial,
@@ -29,7 +32,7 @@ def created(decision):
 def test_the_first_pass_serves_the_baseline_and_tries_nothing():
     decision = decide(make_observation())
 
-    assert decision.actions == (Serve(BASELINE, 1),)
+    assert decision.actions == (Serve(BASELINE, revision(SPEC, BASELINE), 1),)
     assert decision.reason == "WaitingForBaseline"
 
 
@@ -135,6 +138,7 @@ def test_a_larger_budget_goes_on_with_the_study():
         ({"engine__image": "vllm/vllm-openai:v0.34.0"}, False),
         ({"engine__args": ["--max-model-len=4096"]}, False),
         ({"hardware__gpusPerNode": 8}, False),
+        ({"search__maxTrialGPUs": 4}, False),
         ({"workload": {"profile": {"inputTokens": {"mean": 9}}}}, False),
         ({"search__parameters": []}, False),
     ],
@@ -148,7 +152,7 @@ def test_suspend_starts_nothing_and_serves_on():
 
     decision = decide(make_observation(spec, serving=(make_serving(BASELINE),)))
 
-    assert decision.actions == (Serve(BASELINE, 1),)
+    assert decision.actions == ()
     assert decision.reason == "Suspended"
 
 
@@ -183,3 +187,84 @@ def test_time_since_the_first_trial_counts_against_the_budget():
     decision = decide(make_observation(spec, trials=trials, serving=(make_serving(BASELINE),), now=NOW))
 
     assert all(action.purpose == "Confirmation" for action in created(decision))
+
+
+def ended(decision):
+    return [action.record for action in decision.actions if isinstance(action, FinishTrial)]
+
+
+def test_a_trial_of_an_older_study_ends_and_gets_no_load_of_the_new_one():
+    waiting = replace(make_trial(0, BASELINE), fingerprint="old")
+    running = replace(make_trial(1, BASELINE, engine=make_pod(), started_at=NOW, ready_at=NOW), fingerprint="old")
+
+    decision = decide(make_observation(stale_trials=(waiting, running), serving=(make_serving(BASELINE),)))
+
+    assert [record.failure.reason for record in ended(decision)] == ["Superseded", "Superseded"]
+    assert not any(isinstance(action, StartLoad) for action in decision.actions)
+
+
+def test_a_deleted_trial_does_not_wedge_the_study():
+    spec = make_spec(search__budget={"maxTrials": 6})
+    trials = finished_trials(spec)
+
+    decision = decide(make_observation(spec, trials=(trials[0], trials[2]), serving=(make_serving(BASELINE),)))
+
+    assert [action.number for action in created(decision)] == [3, 4]
+
+
+def test_a_confirmation_that_failed_confirms_nothing():
+    trials = confirmed_trials()
+    lost = replace(trials[3].record, outcome="Failed", measurements=(), failure=Failure("PodLost", "m"))
+    trials = (*trials[:3], replace(trials[3], record=lost), *trials[4:])
+
+    decision = decide(make_observation(trials=trials, serving=(make_serving(BASELINE),)))
+
+    assert trials[3].configuration in {action.configuration for action in created(decision)}
+    assert decision.study.stop == ""
+
+
+def test_a_configuration_that_wins_because_the_finalists_died_is_confirmed_first():
+    spec = make_spec(search__budget={"maxTrials": 4})
+    space = space_of(spec)
+    chosen = [space.baseline, *(c for c in space.configurations() if c != space.baseline)][:4]
+    trials = [
+        make_trial(i, c, spec, purpose=purpose, record=make_record(i, c, purpose=purpose, factor=factor))
+        for i, (c, factor) in enumerate(zip(chosen, (1.0, 1.1, 1.4, 1.5), strict=True))
+        for purpose in ["Baseline" if i == 0 else "Search"]
+    ]
+    died = {"purpose": "Confirmation", "outcome": "Infeasible", "failure": Failure("EngineDied", "m")}
+    for number, i in ((4, 3), (5, 2)):
+        record = make_record(number, chosen[i], **died)
+        trials.append(make_trial(number, chosen[i], spec, purpose="Confirmation", record=record))
+    record = make_record(6, chosen[0], purpose="Confirmation")
+    trials.append(make_trial(6, chosen[0], spec, purpose="Confirmation", record=record))
+
+    decision = decide(make_observation(spec, trials=tuple(trials), serving=(make_serving(BASELINE),)))
+
+    assert [action.configuration for action in created(decision)] == [chosen[1]]
+    assert decision.study.stop == ""
+
+
+def test_a_recorded_stop_stands_when_an_slo_is_edited():
+    spec = make_spec(
+        search__budget={"maxTrials": 40}, objectives__slos=[{"name": "itl", "metric": "ITL", "max": "9ms"}]
+    )
+    done = {"fingerprint": fingerprint(spec), "stop": "FrontierStable", "stopMessage": "m"}
+
+    decision = decide(
+        make_observation(spec, trials=confirmed_trials(spec), status={"study": done}, serving=(make_serving(BASELINE),))
+    )
+
+    assert created(decision) == []
+    assert decision.study.stop == "FrontierStable"
+
+
+def test_an_invalid_spec_gives_back_the_gpus_of_ended_trials():
+    trial = replace(finished_trials()[0], engine=make_pod())
+    observation = replace(make_observation(stale_trials=(trial,)), spec=None, space=None)
+
+    assert decide(observation).actions == (ReleaseTrial(trial.name),)
+
+
+def test_asking_for_a_new_study_makes_one():
+    assert fingerprint(SPEC, "2026-01-01T00:00:00Z") != fingerprint(SPEC)

@@ -168,6 +168,31 @@ ENDINGS = {
         "Failed",
         "ImagePullFailed",
     ),
+    "container never started": (
+        {
+            "engine": make_pod(
+                phase="Pending",
+                ready=False,
+                started_at=None,
+                ready_at=None,
+                created=LONG_AGO,
+                scheduled_at=LONG_AGO,
+                waiting_reason="ContainerCreating",
+            ),
+            "started_at": None,
+            "ready_at": None,
+        },
+        "Failed",
+        "PodNotStarted",
+    ),
+    "refused by its node": (
+        {
+            "engine": make_pod(phase="Failed", ready=False, started_at=None, termination_reason="OutOfcpu"),
+            "ready_at": None,
+        },
+        "Failed",
+        "PodLost",
+    ),
     "evicted": ({"engine": make_pod(phase="Failed", termination_reason="Evicted")}, "Failed", "PodLost"),
     "being deleted": ({"engine": make_pod(terminating=True)}, "Failed", "PodLost"),
     "pod gone": ({"engine": None}, "Failed", "PodLost"),
@@ -222,3 +247,11 @@ def test_an_ended_trial_gives_its_gpus_back_and_then_rests():
 
     assert decide_trial(held, rules()) == (ReleaseTrial(held.name),)
     assert decide_trial(replace(held, engine=None), rules()) == ()
+
+
+def test_a_long_log_does_not_make_a_record_too_large_for_the_api():
+    engine = make_pod(exit_code=137, termination_reason="OOMKilled", last_words="x" * 60_000)
+
+    (action,) = decide_trial(trial(engine=engine), rules())
+
+    assert len(action.record.failure.message) <= 1000

@@ -1,0 +1,130 @@
+import asyncio
+
+import pytest
+
+from frontier_operator.api.policy import Policy
+from frontier_operator.app.apply import Applier
+from frontier_operator.app.loop import Loops
+from frontier_operator.app.observe import observe
+from frontier_operator.app.reconcile import GONE, Reconciler
+from frontier_operator.core import render
+from frontier_operator.core.decision import CreateTrial, Decision, Expose, FinishTrial, RecordRung, Serve
+from frontier_operator.core.render import LoadSettings, revision
+from frontier_operator.errors import TerminalError
+from frontier_tuner import journal
+from frontier_tuner.study import fingerprint, space_of
+from support.in_memory import MemoryObjects, make_ports
+from support.operator_builders import (
+    TUNABLES,
+    make_body,
+    make_measurement,
+    make_observation,
+    make_record,
+    make_spec,
+    make_trial,
+)
+
+SPEC = make_spec()
+BASELINE = space_of(SPEC).baseline
+DEPLOYMENT = {"kind": "InferenceDeployment", "metadata": {"name": "chat", "namespace": "ml", "uid": "u1"}}
+LOAD = LoadSettings("frontier-operator:1", 60)
+
+
+def stored_trial(owner="u1", **status):
+    action = CreateTrial("chat-x-000", 0, "Baseline", BASELINE, (4.0, 16.0, 64.0), "first")
+    manifest = render.trial(action, SPEC, "ml", render.Owner("InferenceDeployment", "chat", owner), fingerprint(SPEC))
+    manifest["metadata"] |= {"creationTimestamp": "2026-01-01T11:00:00Z", "uid": "t", "generation": 1}
+    return {**manifest, "status": status}
+
+
+def test_a_rung_whose_own_record_was_lost_is_in_the_journal_all_the_same():
+    record = make_record(0, BASELINE)
+    earlier = [journal.encode_measurement(m) for m in record.measurements[:2]]
+    objects = MemoryObjects(stored_trial(measurements=earlier), failures=1)
+    trial = make_trial(0, BASELINE, name="chat-x-000")
+    actions = (RecordRung(trial.name, 2, record.measurements[2]), FinishTrial(trial.name, record))
+    reconciler = Reconciler(make_ports(objects), TUNABLES, LOAD, Policy())
+
+    troubles = reconciler._apply(make_observation(trials=(trial,)), Decision(actions, "", "", 1), DEPLOYMENT)
+
+    status = objects.get("TuningTrial", "ml", "chat-x-000")["status"]
+    assert len(troubles) == 1
+    assert (status["outcome"], len(status["measurements"])) == ("Complete", 3)
+
+
+def test_a_repeated_record_changes_nothing_69():
+    objects = MemoryObjects(stored_trial())
+    applier = Applier(make_observation(), DEPLOYMENT, make_ports(objects), LOAD)
+    action = RecordRung("chat-x-000", 0, make_measurement(4.0))
+
+    applier.apply(action)
+    applier.apply(action)
+
+    assert len(objects.get("TuningTrial", "ml", "chat-x-000")["status"]["measurements"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "name"),
+    [
+        (Expose(), "Service", "chat"),
+        (Serve(BASELINE, revision(SPEC, BASELINE), 1), "Deployment", f"chat-{revision(SPEC, BASELINE)}"),
+        (CreateTrial("chat-x-000", 0, "Baseline", BASELINE, (4.0,), "r"), "TuningTrial", "chat-x-000"),
+    ],
+)
+def test_what_belongs_to_somebody_else_is_not_taken_over(action, kind, name):
+    theirs = {"kind": kind, "metadata": {"name": name, "namespace": "ml"}, "spec": {"selector": {"app": "web"}}}
+    objects = MemoryObjects(theirs)
+
+    with pytest.raises(TerminalError, match="belongs to something else"):
+        Applier(make_observation(), DEPLOYMENT, make_ports(objects), LOAD).apply(action)
+
+    assert objects.get(kind, "ml", name) is theirs
+
+
+def test_trials_of_a_deleted_object_of_the_same_name_are_not_the_journal():
+    objects = MemoryObjects(stored_trial(owner="before"))
+
+    assert observe(make_body(), make_ports(objects), TUNABLES, Policy()).trials == ()
+
+
+def test_a_log_that_cannot_be_read_does_not_stop_the_pass():
+    words = "RuntimeError: Engine core initialization failed. See root cause above."
+    state = {"terminated": {"exitCode": 1, "startedAt": "2026-01-01T11:00:00Z", "message": words}}
+    pod = {
+        "kind": "Pod",
+        "metadata": {
+            "name": "chat-x-000",
+            "namespace": "ml",
+            "creationTimestamp": "2026-01-01T11:00:00Z",
+            "labels": {"frontier-operator.dev/deployment": "chat"},
+        },
+        "status": {"phase": "Failed", "containerStatuses": [{"name": "engine", "state": state}]},
+    }
+    objects = MemoryObjects(stored_trial(), pod)
+
+    (trial,) = observe(make_body(), make_ports(objects), TUNABLES, Policy()).trials
+
+    assert trial.engine.last_words == words
+
+
+async def test_an_object_made_again_while_its_loop_ends_gets_a_loop():
+    looks = []
+    again = asyncio.Event()
+    running = asyncio.get_running_loop()
+
+    class Passes:
+        def run(self, namespace, name):
+            looks.append(name)
+            if len(looks) == 1:
+                running.call_soon_threadsafe(loops.wake, namespace, name)
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), running).result()
+                return GONE
+            running.call_soon_threadsafe(again.set)
+            return 60.0
+
+    loops = Loops(Passes())
+    loops.wake("ml", "chat")
+    await asyncio.wait_for(again.wait(), 5)
+    await loops.close()
+
+    assert looks == ["chat", "chat"]
