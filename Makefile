@@ -9,6 +9,9 @@ RUN := $(UV) run --frozen
 ENGINE ?= simulated
 PYTEST_ARGS ?=
 
+# Engines get environments of their own, which uv makes.
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -42,7 +45,7 @@ lint: install ## Formatting, lint, types and import contracts
 
 .PHONY: test
 test: lint assets ## Everything: unit, simulation, packaging, integration, and a real vLLM on the CPU
-	REQUIRE_APISERVER=1 $(RUN) pytest $(PYTEST_ARGS)
+	REQUIRE_APISERVER=1 REQUIRE_ENGINE=1 $(RUN) pytest $(PYTEST_ARGS)
 
 .PHONY: quick
 quick: install ## The tests that need no cluster

@@ -67,7 +67,7 @@ def vllm(image_map: Path) -> Scenario:
             scrape_interval="1s",
             image_map=str(image_map),
         ),
-        traffic_rate=1.0,
+        traffic_rate=0.4,
         min_trials=3,
         min_frontier=2,
         timeout_seconds=3000,
