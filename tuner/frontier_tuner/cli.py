@@ -72,10 +72,13 @@ def load(
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"the metrics cannot be served on {rest['metrics_listen']}: {error}") from error
-    if summary == "-":
-        click.echo(result.encode())
-    else:
-        Path(summary).write_text(result.encode())
+    try:
+        if summary == "-":
+            click.echo(result.encode())
+        else:
+            Path(summary).write_text(result.encode())
+    except OSError as error:
+        raise click.ClickException(f"the summary cannot be written: {error}") from error
 
 
 @main.command()
@@ -150,12 +153,12 @@ def _print_outcome(file: Path, path: Path) -> None:
     from frontier_tuner.plants import report  # noqa: PLC0415 - see the module
     from frontier_tuner.plants.setup import read_spec  # noqa: PLC0415 - see the module
     from frontier_tuner.plants.study import read_journal, select_from  # noqa: PLC0415 - see the module
-    from frontier_tuner.study import space_of  # noqa: PLC0415 - see the module
+    from frontier_tuner.study import fingerprint, space_of  # noqa: PLC0415 - see the module
 
     console = report.make_console()
     try:
         spec = read_spec(file)
-        records = read_journal(path, space_of(spec))
+        records = read_journal(path, space_of(spec), fingerprint(spec))
         selection = select_from(spec, records)
     except TunerError as error:
         raise click.ClickException(str(error)) from error

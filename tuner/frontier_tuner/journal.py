@@ -136,9 +136,28 @@ def decode(document: Mapping[str, Any], space: SearchSpace | None = None) -> Tri
         raise JournalError(f"a trial cannot be read: {_cause(error)}") from error
 
 
-def append(path: Path, record: TrialRecord) -> None:
-    """Add a trial to a journal file and flush it to the disk; a broken last line of an interrupted write is cut off."""
-    line = json.dumps({"version": VERSION, **encode(record)}, separators=(",", ":"), ensure_ascii=False)
+def check_writable(path: Path) -> None:
+    """Make the journal file where there is none, so that nothing is measured that cannot be kept.
+
+    Raises:
+        JournalError: The file cannot be written.
+    """
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise JournalError(f"the journal {path} cannot be written: {error.strerror}") from error
+
+
+def append(path: Path, record: TrialRecord, study: str = "") -> None:
+    """Add a trial to a journal file and flush it to the disk; a broken last line of an interrupted write is cut off.
+
+    Args:
+        path: The file.
+        record: The trial.
+        study: Fingerprint of its study, or nothing.
+    """
+    document = {"version": VERSION, **({"study": study} if study else {}), **encode(record)}
+    line = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     with path.open("a+b") as file:
         file.seek(0)
         content = file.read()
@@ -153,17 +172,26 @@ def append(path: Path, record: TrialRecord) -> None:
         os.fsync(file.fileno())
 
 
-def read(path: Path, space: SearchSpace | None = None) -> tuple[TrialRecord, ...]:
+def read(path: Path, space: SearchSpace | None = None, study: str = "") -> tuple[TrialRecord, ...]:
     """Return the trials of a journal file in their order; none where there is no file.
 
     A last line that an interrupted write left broken is ignored.
 
+    Args:
+        path: The file.
+        space: Gives the types of the parameters, as for `decode`.
+        study: Fingerprint of the only study that the trials may be of; nothing accepts any.
+
     Raises:
-        JournalError: Another line cannot be read, or has a version that is not known; names the line.
+        JournalError: Another line cannot be read, has a version that is not known, or is of another study; names the
+            line.
     """
     if not path.exists():
         return ()
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise JournalError(f"the journal {path} cannot be read: {error.strerror}") from error
     records = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -177,6 +205,11 @@ def read(path: Path, space: SearchSpace | None = None) -> tuple[TrialRecord, ...
             raise JournalError(
                 f"{path} line {number} has version {document.get('version')!r}, this program reads {VERSION}; "
                 f"move the file away to begin a new journal"
+            )
+        if study and document.get("study", study) != study:
+            raise JournalError(
+                f"{path} line {number} was measured for another model, engine, hardware, workload or search space, "
+                "and may not be mixed with this study; give another --journal"
             )
         try:
             records.append(decode(document, space))

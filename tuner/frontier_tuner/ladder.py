@@ -10,9 +10,14 @@ from frontier_tuner.objectives import SLO, Objectives
 BEYOND_REACH = 2.0
 """A rung that misses an SLO by this factor ends the ladder: more load will not mend it."""
 SATURATION_GROWTH = 0.02
-"""A rung that adds less throughput than this share ends the ladder."""
+"""A rung that adds less throughput than this share is flat."""
+FLAT_IN_A_ROW = 2
+"""So many flat rungs in a row end the ladder."""
 INVALID_IN_A_ROW = 2
-"""So many invalid rungs in a row end the ladder: something else is wrong."""
+"""So many invalid rungs in a row end the ladder: something else is wrong.
+
+Too few requests do not count: more load brings more of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def next_rung(
 
 def _done(measured: Sequence[Measurement], objectives: Objectives) -> LadderDone | None:
     tail = measured[-INVALID_IN_A_ROW:]
-    if len(tail) == INVALID_IN_A_ROW and not any(measurement.validity.valid for measurement in tail):
+    if len(tail) == INVALID_IN_A_ROW and all(_wrong(measurement) for measurement in tail):
         return LadderDone(
             "WindowInvalid", f"{INVALID_IN_A_ROW} rungs in a row were invalid: {tail[-1].validity.message}"
         )
@@ -95,12 +100,23 @@ def _done(measured: Sequence[Measurement], objectives: Objectives) -> LadderDone
         if value is not None and _beyond_reach(slo, value):
             message = f"{slo.key} is {value:.4g} at {last.load}, beyond {BEYOND_REACH:g} times the bound {slo.bound:g}"
             return LadderDone("SLOBeyondReach", message)
-    if len(valid) > 1:
-        before, after = valid[-2].value(THROUGHPUT), last.value(THROUGHPUT)
-        if before is not None and after is not None and after <= before * (1 + SATURATION_GROWTH):
-            message = f"throughput went from {before:.4g} to {after:.4g} tokens/s at {last.load}"
-            return LadderDone("Saturated", message)
-    return None
+    return _saturated([m.value(THROUGHPUT) for m in valid], last.load)
+
+
+def _saturated(throughputs: Sequence[float | None], load: Load) -> LadderDone | None:
+    """Two rungs in a row that add nothing end the ladder: a single one may be noise, and more load may still pay."""
+    known = [value for value in throughputs if value is not None]
+    if len(known) <= FLAT_IN_A_ROW or len(known) < len(throughputs):
+        return None
+    best, after = max(known[:-FLAT_IN_A_ROW]), known[-FLAT_IN_A_ROW:]
+    if max(after) > best * (1 + SATURATION_GROWTH):
+        return None
+    message = f"throughput went from {best:.4g} to {after[-1]:.4g} tokens/s at {load}"
+    return LadderDone("Saturated", message)
+
+
+def _wrong(measurement: Measurement) -> bool:
+    return not measurement.validity.valid and measurement.validity.reason != "InsufficientSamples"
 
 
 def _beyond_reach(slo: SLO, value: float) -> bool:

@@ -177,6 +177,10 @@ def _value(value: object) -> Value:
     return value
 
 
+_MAX_VALUES = 1024
+"""Values that a range with a step may have."""
+
+
 ParameterValue = Annotated[Value, PlainValidator(_value)]
 
 
@@ -201,7 +205,12 @@ class ParameterSpec(Section):
             yield (), raw.get("name"), "a range needs both min and max"
         if isinstance(low, int) and isinstance(high, int) and low > high:
             yield ("min",), low, f"must not be above max, {high}; swap them"
-        if raw.get("step") is not None and not ranged:
+        step = raw.get("step")
+        if isinstance(low, int) and isinstance(high, int) and isinstance(step, int) and step > 0:
+            count = (high - low) // step + 1
+            if count > _MAX_VALUES:
+                yield ("step",), step, f"gives {count} values, of {_MAX_VALUES} allowed; raise it"
+        if step is not None and not ranged:
             yield ("step",), raw["step"], "has a meaning only with min and max"
         values = raw.get("values")
         if isinstance(values, list | tuple) and len({repr(value) for value in values}) < len(values):

@@ -31,6 +31,8 @@ from frontier_tuner.errors import TunerError
 
 _DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_LARGEST = Decimal(10) ** 15
+_LONGEST_SECONDS = 10 * 365 * 86400.0
 _MEMORY_UNITS = {
     "": 1,
     "Ki": 2**10,
@@ -80,6 +82,8 @@ def parse_duration(text: object) -> timedelta:
         seconds = -1.0
     if seconds < 0:
         raise ValueError("must be a duration with a unit, such as 500ms, 30s, 2m or 1h30m")
+    if seconds > _LONGEST_SECONDS:
+        raise ValueError("must be at most ten years")
     return timedelta(seconds=seconds)
 
 
@@ -96,7 +100,10 @@ def parse_decimal(text: object) -> Decimal:
         text = str(text)
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
         raise ValueError('must be a decimal number in quotes, 0 or above, such as "0.60"')
-    return Decimal(text)
+    number = Decimal(text)
+    if number > _LARGEST:
+        raise ValueError(f"must be at most {_LARGEST:g}")
+    return number
 
 
 def parse_memory(text: object) -> int:
@@ -106,7 +113,10 @@ def parse_memory(text: object) -> int:
     match = _MEMORY.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError("must be an amount of memory, such as 80Gi or 141G")
-    return int(Decimal(match[1]) * _MEMORY_UNITS[match[2] or ""])
+    amount = Decimal(match[1]) * _MEMORY_UNITS[match[2] or ""]
+    if amount > _LARGEST:
+        raise ValueError(f"must be at most {_LARGEST:g} bytes")
+    return int(amount)
 
 
 Positive = TypeVar("Positive", timedelta, Decimal)

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from frontier_tuner.load.workload import MAX_P95_OF_MEAN, TRACE_FORMAT
 from frontier_tuner.spec_fields import Complaint, Duration, Memory, PositiveDuration, PositiveNumber, Section, repeated
 
 
@@ -86,7 +87,7 @@ class EnvironmentVariable(Section):
         """Yield a variable with two values, or a secret in plain text."""
         if raw.get("value") is not None and raw.get("valueFrom") is not None:
             yield (), raw.get("name"), "give either value or valueFrom, not both"
-        if raw.get("name") in {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY"} and raw.get("value"):
+        if raw.get("name") in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY") and raw.get("value"):
             yield ("value",), "***", f"{raw['name']} is a secret; take it from a Secret with valueFrom.secretKeyRef"
 
 
@@ -137,10 +138,14 @@ class TokensSpec(Section):
 
     @classmethod
     def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
-        """Yield a 95th percentile below the mean."""
+        """Yield a 95th percentile below the mean, or so far above it that no lognormal distribution has it."""
         mean, p95 = raw.get("mean"), raw.get("p95")
         if isinstance(mean, int) and isinstance(p95, int) and p95 < mean:
             yield ("p95",), p95, f"must be at least the mean, {mean}"
+        elif isinstance(mean, int) and isinstance(p95, int) and mean > 0 and p95 > mean * MAX_P95_OF_MEAN:
+            most = int(mean * MAX_P95_OF_MEAN)
+            words = "more no lognormal distribution has; raise the mean or replay a trace"
+            yield ("p95",), p95, f"must be at most {most}, {MAX_P95_OF_MEAN:.2f} times the mean, {mean}: {words}"
 
 
 class SessionSpec(Section):
@@ -177,7 +182,10 @@ class TraceSpec(Section):
 
     @classmethod
     def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
-        """Yield a trace without a source or with two."""
+        """Yield a trace without a source or with two, and a format that the load generator cannot read yet."""
+        given = raw.get("format")
+        if isinstance(given, str) and given in ("BurstGPT", "Mooncake"):
+            yield ("format",), given, f"cannot be replayed yet; convert the trace to {TRACE_FORMAT}"
         if (raw.get("configMapRef") is None) == (raw.get("path") is None):
             yield (), "", "give the trace as configMapRef: {name: …, key: …}; the frontier command takes path instead"
 

@@ -4,6 +4,7 @@ The operator and the `frontier` command go through here: the same spec is the sa
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from frontier_tuner.configuration import Configuration, digest
@@ -60,8 +61,11 @@ def _models(spec: StudySpec) -> Mapping[str, ModelFacts] | None:
 
 
 def _gpu(spec: StudySpec) -> GPUFacts | None:
-    product = spec.hardware.gpu.product
-    return gpu_facts(product) if product else None
+    product, memory = spec.hardware.gpu.product, spec.hardware.gpu.memory
+    if not product:
+        return None
+    facts = gpu_facts(product)
+    return facts if memory is None else replace(facts, memory_bytes=memory)
 
 
 def _restriction(entry: ParameterSpec) -> Restriction:

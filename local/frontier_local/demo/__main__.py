@@ -96,7 +96,7 @@ class Demo:
             url=f"http://$({service}_SERVICE_HOST):8000",
             model=served,
             load=Load("RequestRate", scenario.traffic_rate),
-            workload={"profile": {"inputTokens": {"mean": 128}, "outputTokens": {"mean": 24}}},
+            workload={"profile": {"inputTokens": {"mean": 64}, "outputTokens": {"mean": 8}}},
             duration_seconds=scenario.timeout_seconds,
             warm_up_seconds=0,
             seed=7,

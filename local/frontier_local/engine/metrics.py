@@ -28,7 +28,7 @@ LATENCY_BUCKETS = (
     40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
 )  # fmt: skip
 ITERATION_BUCKETS = tuple(float(size) for size in (1, *(2**power for power in range(3, 15))))
-FINISH_REASONS = ("stop", "length", "abort", "error")
+FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 
 COUNTERS = {
     "vllm:num_preemptions": "Cumulative number of preemption from the engine.",

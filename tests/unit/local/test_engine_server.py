@@ -189,6 +189,8 @@ async def test_metrics_count_every_request_and_token():
         success = await client.value("vllm:request_success_total", finished_reason="length", model_name="m", engine="0")
     assert totals == {"prompt_tokens": 30, "generation_tokens": 60}
     assert success == 10
+    reasons = {sample.labels["finished_reason"] for sample in families["vllm:request_success"].samples}
+    assert reasons == {"stop", "length", "abort", "error", "repetition"}
     for family in families.values():
         if family.type == "histogram" and family.name.startswith("vllm:"):
             count = next(sample.value for sample in family.samples if sample.name.endswith("_count"))

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from frontier_tuner import cli
+from frontier_tuner.plants.setup import read_spec
 
 WORKLOAD = '{"profile": {"inputTokens": {"mean": 8}, "outputTokens": {"mean": 4}}}'
 LOAD = ["load", "--url", "http://127.0.0.1:9", "--model", "m", "--workload", WORKLOAD]
@@ -20,6 +21,9 @@ LOAD = ["load", "--url", "http://127.0.0.1:9", "--model", "m", "--workload", WOR
         (["--concurrency", "1", "--slo", "TTFT"], "'TTFT' is not an SLO"),
         (["--concurrency", "1", "--workload", "{}"], "exactly one of profile and trace"),
         (["--concurrency", "1", "--workload", "{"], "Expecting property name"),
+        (["--concurrency", "1", "--workload", "5"], "exactly one of profile and trace"),
+        (["--concurrency", "1", "--duration", "0s"], "duration and timeout must be above 0"),
+        (["--concurrency", "1", "--warm-up", "-5s"], "must not be below 0"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_a_sentence(arguments, words):
@@ -52,3 +56,34 @@ def test_selecting_without_a_journal_says_what_to_do(tmp_path):
     result = CliRunner().invoke(cli.main, ["select", str(path), "--journal", str(tmp_path / "absent.jsonl")])
     assert result.exit_code == 1
     assert "run frontier tune first" in result.output
+
+
+MANIFEST = """
+kind: InferenceDeployment
+spec:
+  model: {variants: [{name: a, source: 'hf://o/n'}]}
+  engine: {image: 'e:1', podTemplate: {spec: {nodeSelector: {gpu: big}}}}
+  suspend: false
+  rollout: {mode: Approve}
+  retune: {cooldown: 1h}
+"""
+
+
+def test_the_parts_of_a_manifest_that_only_an_operator_uses_do_not_matter(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(MANIFEST)
+    bare = tmp_path / "bare.yaml"
+    bare.write_text("\n".join(MANIFEST.splitlines()[:4]) + "\n  engine: {image: 'e:1'}\n")
+    assert read_spec(path) == read_spec(bare)
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [("configMapRef: {name: t}", "give path instead of configMapRef"), ("path: /no/such.csv", "cannot be read")],
+)
+def test_a_trace_that_this_machine_does_not_have_is_refused_before_any_engine_starts(tmp_path, trace, words):
+    path = tmp_path / "study.yaml"
+    path.write_text(f"{MANIFEST}  workload: {{trace: {{{trace}}}}}\n")
+    result = CliRunner().invoke(cli.main, ["tune", str(path), "--journal", str(tmp_path / "j.jsonl")])
+    assert result.exit_code == 1
+    assert words in result.output

@@ -112,6 +112,22 @@ def test_a_file_gives_back_what_was_appended(tmp_path):
     assert journal.read(path) == tuple(make_record(number) for number in range(3))
 
 
+def test_trials_of_another_study_are_refused_and_never_mixed(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal.append(path, make_record(0), "one")
+    journal.append(path, make_record(1))
+    assert len(journal.read(path)) == len(journal.read(path, study="one")) == 2
+    with pytest.raises(JournalError, match=r"line 1 was measured for another model.*--journal"):
+        journal.read(path, study="other")
+
+
+def test_a_journal_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path):
+    with pytest.raises(JournalError, match="cannot be written: No such file"):
+        journal.check_writable(tmp_path / "absent" / "journal.jsonl")
+    journal.check_writable(tmp_path / "journal.jsonl")
+    assert journal.read(tmp_path / "journal.jsonl") == ()
+
+
 def test_an_interrupted_write_loses_only_its_own_line(tmp_path):
     path = tmp_path / "journal.jsonl"
     journal.append(path, make_record(0))

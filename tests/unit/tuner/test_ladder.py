@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier_tuner.ladder import LadderDone, NextRung, levels, next_rung
-from frontier_tuner.measurement import Load
+from frontier_tuner.measurement import Load, Validity
 from support.tuner_builders import make_measurement, make_objectives
 
 OBJECTIVES = make_objectives()
@@ -41,6 +42,10 @@ def rung(load, throughput, **over):
     return make_measurement(load, per_gpu=throughput, **over)
 
 
+def sparse(load):
+    return replace(rung(load, 1), validity=Validity(valid=False, reason="InsufficientSamples", message="9 of 100"))
+
+
 @pytest.mark.parametrize(
     ("measured", "want"),
     [
@@ -48,12 +53,15 @@ def rung(load, throughput, **over):
         ([rung(1, 100)], 4),
         ([rung(1, 100), rung(4, 300, ttft=3.9)], 16),
         ([rung(1, 100), rung(4, 300, ttft=4.1)], "SLOBeyondReach"),
-        ([rung(1, 100), rung(4, 102)], "Saturated"),
-        ([rung(1, 100), rung(4, 103)], 16),
+        ([rung(1, 100), rung(4, 102)], 16),
+        ([rung(1, 100), rung(4, 102), rung(8, 101)], "Saturated"),
+        ([rung(1, 100), rung(4, 90), rung(8, 103)], 16),
         ([rung(1, 100), rung(4, 200), rung(16, 300)], "LadderClimbed"),
         ([rung(1, 100, valid=False)], 4),
         ([rung(1, 100, valid=False), rung(4, 1, valid=False)], "WindowInvalid"),
         ([rung(1, 100), rung(4, 50, valid=False)], 16),
+        ([sparse(1), sparse(4)], 16),
+        ([rung(1, 1, valid=False), sparse(4)], 16),
         ([rung(1, 100), rung(4, 300, ttft=None)], 16),
     ],
 )

@@ -58,7 +58,10 @@ def test_durations_are_written_in_whole_milliseconds(seconds, text):
     assert parse_duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["TTFT/95<=2s", "ITL/99<=30ms", "E2E/50<=1m30s", "UserTokensPerSecond/5>=40"])
+@pytest.mark.parametrize(
+    "text",
+    ["TTFT/95<=2s", "ITL/99<=30ms", "E2E/50<=1m30s", "UserTokensPerSecond/5>=40", "UserTokensPerSecond/5>=1234.5678"],
+)
 def test_an_slo_survives_the_command_line(text):
     assert format_slo(parse_slo(text)) == text
 
@@ -127,7 +130,7 @@ def test_the_options_are_the_command_line(monkeypatch):
     monkeypatch.setattr("frontier_tuner.load.generator.generate", remember)
     slos = (parse_slo("TTFT/95<=2s"), parse_slo("UserTokensPerSecond/5>=40"))
     profile = {"profile": {"inputTokens": {"mean": 8}, "outputTokens": {"mean": 4}}}
-    for load in (Load("Concurrency", 8), Load("RequestRate", 2.5)):
+    for load in (Load("Concurrency", 8), Load("RequestRate", 2.5), Load("RequestRate", 1 / 3)):
         options = LoadOptions("http://h:1", "m", load, profile, duration_seconds=1.5, slos=slos, burstiness=1.0)
         result = CliRunner().invoke(cli.main, ["load", *options.arguments()])
         assert result.exit_code == 0, result.output

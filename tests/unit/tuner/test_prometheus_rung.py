@@ -180,10 +180,11 @@ def test_many_cut_requests_leave_the_latency_of_whole_requests_unknown():
     assert measured.validity.valid
 
 
-def test_an_empty_window_is_insufficient_and_has_no_metrics():
-    measured = measure(end=NOW, sent=0, ok=0, output_tokens=0)
+def test_an_empty_window_has_no_metrics_and_blames_the_engine_that_let_none_begin():
+    measured = measure(end=NOW, sent=0, ok=0, output_tokens=0, first_error="no complete answer within 60 s")
     assert measured.metrics == {}
-    assert not measured.validity.valid
+    assert (measured.validity.valid, measured.validity.reason) == (False, "WindowInvalid")
+    assert "no complete answer within 60 s" in measured.validity.message
 
 
 class LiveSource(FakeSource):
@@ -196,7 +197,7 @@ class LiveSource(FakeSource):
     def _value(self, expression, at):
         if "by (__name__)" in expression:
             return [Sample({"__name__": name}, 1.0) for name in self.names if name in expression]
-        if "by (pod) (present" in expression:
+        if "by (pod) (count_over_time" in expression:
             return [Sample({"pod": pod}, 1.0) for pod in self.pods]
         if "by (finished_reason)" in expression:
             return [Sample({"finished_reason": reason}, count) for reason, count in self.by_reason]
@@ -239,7 +240,7 @@ def test_live_resolves_renamed_metrics_by_presence_and_prefers_the_new_name():
 @pytest.mark.parametrize(
     ("source", "reason", "words"),
     [
-        ({"pods": ("a",)}, "MetricsMissing", "not scraped: b"),
+        ({"pods": ("a",)}, "MetricsMissing", "not scraped twice within the window: b"),
         ({"names": NAMES[1:]}, "MetricsMissing", "none of vllm:time_to_first_token_seconds"),
         ({"finished": (("stop", 199.0),)}, "InsufficientSamples", "199 answered requests, of 200"),
         ({"finished": (("stop", 900.0), ("error", 100.0))}, "WindowInvalid", "100 of 1000 requests failed"),

@@ -7,6 +7,7 @@ import pytest
 from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import SLO, Objectives, Target
 from frontier_tuner.spec import InvalidSpecError, StudySpec
+from frontier_tuner.study import space_of
 
 MINIMAL = {"model": {"variants": [{"name": "bf16", "source": "hf://org/name"}]}, "engine": {"image": "engine:1"}}
 
@@ -36,6 +37,19 @@ def test_without_a_price_costs_are_counted_in_gpu_hours():
     assert (hardware.price_per_gpu_hour, hardware.currency) == (Decimal(1), "GPUh")
     priced = StudySpec.parse(make_spec(hardware={"pricePerGPUHour": "1"})).hardware
     assert priced.currency == "USD"
+
+
+def test_the_memory_that_a_spec_gives_is_the_memory_that_configurations_must_fit():
+    hardware = {"gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}
+    model = {"variants": [{"name": "a", "source": "hf://meta-llama/Llama-3.3-70B-Instruct"}]}
+    known = StudySpec.parse(make_spec(model=model, hardware={**hardware, "gpusPerNode": 8}))
+    hardware["gpu"]["memory"] = "1000Gi"
+    larger = StudySpec.parse(make_spec(model=model, hardware={**hardware, "gpusPerNode": 8}))
+    smallest = [
+        min(configuration["tensorParallelSize"] for configuration in space_of(spec).configurations())
+        for spec in (known, larger)
+    ]
+    assert smallest[0] > smallest[1] == 1
 
 
 def test_trials_may_hold_one_node_unless_told_otherwise():
@@ -113,6 +127,22 @@ BAD = [
     ({"workload": {"profile": {}, "fromMetrics": {}}}, "spec.workload", "exactly one of"),
     ({"workload": {"trace": {}}}, "spec.workload.trace", "configMapRef"),
     ({"workload": {"profile": {"inputTokens": {"mean": 9, "p95": 3}}}}, "spec.workload.profile.inputTokens.p95", "9"),
+    (
+        {"workload": {"profile": {"inputTokens": {"mean": 100, "p95": 388}}}},
+        "spec.workload.profile.inputTokens.p95",
+        "at most 386, 3.87 times the mean",
+    ),
+    ({"workload": {"trace": {"path": "x", "format": "BurstGPT"}}}, "spec.workload.trace.format", "AzureLLMInference"),
+    ({"workload": {"trace": {"path": "x", "format": "Mooncake"}}}, "spec.workload.trace.format", "replayed yet"),
+    ({"search": {"budget": {"maxDuration": "99999999999999h"}}}, "spec.search.budget.maxDuration", "ten years"),
+    ({"search": {"budget": {"maxGPUHours": "9" * 400}}}, "spec.search.budget.maxGPUHours", "at most"),
+    ({"hardware": {"gpu": {"memory": "9" * 400 + "Ti"}}}, "spec.hardware.gpu.memory", "at most"),
+    (
+        {"search": {"parameters": [{"name": "a", "min": 1, "max": 10**9, "step": 1}]}},
+        "spec.search.parameters[0].step",
+        "1000000000 values",
+    ),
+    ({"engine": {"image": "x", "env": [{"name": ["HF_TOKEN"], "value": "x"}]}}, "spec.engine.env[0].name", "string"),
     ({"measurement": {"warmUp": "30"}}, "spec.measurement.warmUp", "unit"),
     ({"measurement": {"maxRungDuration": "0s"}}, "spec.measurement.maxRungDuration", "above 0"),
     ({"target": {"policy": "AtUserSpeed"}}, "spec.target.userTokensPerSecond", "required"),

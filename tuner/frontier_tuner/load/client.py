@@ -86,7 +86,7 @@ class Client:
         headers = {"Content-Type": "application/json"}
         async with self._session.post(self._url, data=body.encode(), headers=headers) as response:
             if response.status != 200:  # noqa: PLR2004 - the one status that starts a stream
-                answer.error = f"HTTP {response.status}: {(await response.text())[:300]}"
+                answer.error = f"HTTP {response.status}: {(await response.text(errors='replace'))[:300]}"
                 return
             reader = EventReader()
             async for chunk in response.content.iter_any():

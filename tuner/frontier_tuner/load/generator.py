@@ -20,7 +20,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from frontier_tuner.load.client import Answer, Client
 from frontier_tuner.load.metrics import DRAIN, MEASURE, WARM_UP, LoadMetrics
-from frontier_tuner.load.options import LoadOptions
+from frontier_tuner.load.options import LoadOptions, exactly
 from frontier_tuner.load.schedule import arrivals, position
 from frontier_tuner.load.summary import LoadSummary
 from frontier_tuner.load.workload import Prompts, Workload, parse_workload
@@ -54,7 +54,7 @@ class _Generator:
         self._client = client
         self._scraped = asyncio.Event()
         self._metrics = LoadMetrics(options.slos, on_collect=self._scraped.set)
-        level = f"{options.load.kind}:{options.load.value:g}"
+        level = f"{options.load.kind}:{exactly(options.load.value)}"
         self._prompts = Prompts(workload, options.seed, level, options.vocabulary)
         self._phase = WARM_UP
         self._may_measure = False

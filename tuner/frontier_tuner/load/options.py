@@ -53,6 +53,12 @@ class LoadOptions:
     vocabulary: int = 2000
     new_connections: bool = False
 
+    def __post_init__(self) -> None:
+        if self.duration_seconds <= 0 or self.timeout_seconds <= 0:
+            raise ValueError("duration and timeout must be above 0")
+        if self.warm_up_seconds < 0 or self.scrape_wait_seconds < 0:
+            raise ValueError("warm-up and scrape wait must not be below 0")
+
     @property
     def longest_seconds(self) -> float:
         """Seconds after which the run has ended unless something is wrong: a deadline for whoever waits for it."""
@@ -62,11 +68,11 @@ class LoadOptions:
 
     def arguments(self) -> list[str]:
         """Return the arguments of `frontier load` that run exactly this."""
-        level = f"{self.load.value:g}"
+        level = exactly(self.load.value)
         loop = (
             ["--concurrency", level]
             if self.load.kind == "Concurrency"
-            else ["--request-rate", level, "--burstiness", f"{self.burstiness:g}"]
+            else ["--request-rate", level, "--burstiness", exactly(self.burstiness)]
         )
         slos = [argument for slo in self.slos for argument in ("--slo", format_slo(slo))]
         return [
@@ -84,7 +90,12 @@ def format_slo(slo: SLO) -> str:
     """Return an SLO as `TTFT/95<=2s` or `UserTokensPerSecond/5>=40`."""
     if slo.maximum is not None:
         return f"{slo.key}<={format_duration(slo.maximum) if slo.maximum * 1000 % 1 == 0 else f'{slo.maximum:.9g}s'}"
-    return f"{slo.key}>={slo.bound:g}"
+    return f"{slo.key}>={exactly(slo.bound)}"
+
+
+def exactly(number: float) -> str:
+    """Return the shortest text that reads back as the same number: a ladder must find again the level it asked for."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def parse_slo(text: str) -> SLO:

@@ -18,6 +18,10 @@ from frontier_tuner.durations import parse_duration
 
 _Z95 = 1.6448536269514722
 """95th percentile of the standard normal distribution."""
+MAX_P95_OF_MEAN = math.exp(_Z95**2 / 2)
+"""No lognormal distribution has a 95th percentile that is more than this multiple of its mean, 3.87."""
+TRACE_FORMAT = "AzureLLMInference"
+"""The one format of traces that can be replayed."""
 _TAIL = 2.0
 """Fitted lengths are clipped at this multiple of their p95: a tail without end would exceed any model's context."""
 _RESERVED_IDS = 100
@@ -36,10 +40,9 @@ class Lengths:
             raise ValueError(f"mean {self.mean:g} must be at least 1 token")
         if self.p95 < self.mean:
             raise ValueError(f"p95 {self.p95:g} is below the mean {self.mean:g}; give a p95 at or above it")
-        limit = math.exp(_Z95**2 / 2)
-        if self.p95 > self.mean * limit:
+        if self.p95 > self.mean * MAX_P95_OF_MEAN:
             raise ValueError(
-                f"p95 {self.p95:g} is more than {limit:.2f} times the mean {self.mean:g}, "
+                f"p95 {self.p95:g} is more than {MAX_P95_OF_MEAN:.2f} times the mean {self.mean:g}, "
                 "which no lognormal distribution has; raise the mean or replay a trace",
             )
 
@@ -130,12 +133,12 @@ def parse_workload(body: Mapping[str, Any]) -> Workload:
     Raises:
         ValueError: A field is missing or has a value that cannot be; the message names it.
     """
-    if ("profile" in body) == ("trace" in body):
+    if not isinstance(body, Mapping) or ("profile" in body) == ("trace" in body):
         raise ValueError("workload: give exactly one of profile and trace")
     if "trace" in body:
-        return _parse_trace(body["trace"])
-    profile = body["profile"]
-    session = profile.get("session") or {}
+        return _parse_trace(_mapping(body["trace"], "workload.trace"))
+    profile = _mapping(body["profile"], "workload.profile")
+    session = _mapping(profile.get("session") or {}, "workload.profile.session")
     turns, percent = int(session.get("turns", 1)), int(session.get("sharedPrefixPercent", 0))
     if turns < 1:
         raise ValueError(f"workload.profile.session.turns: {turns} must be at least 1")
@@ -150,6 +153,12 @@ def parse_workload(body: Mapping[str, Any]) -> Workload:
     )
 
 
+def _mapping(body: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(body, Mapping):
+        raise ValueError(f"{name}: must be an object")  # noqa: TRY004 - callers catch ValueErrors only
+    return body
+
+
 def _parse_lengths(profile: Mapping[str, Any], field: str) -> Lengths:
     body = profile.get(field)
     if not isinstance(body, Mapping) or "mean" not in body:
@@ -162,14 +171,14 @@ def _parse_lengths(profile: Mapping[str, Any], field: str) -> Lengths:
 
 
 def _parse_trace(body: Mapping[str, Any]) -> Workload:
-    if body.get("format") != "AzureLLMInference":
-        raise ValueError(f"workload.trace.format: {body.get('format')!r} is not known; use AzureLLMInference")
+    if body.get("format") != TRACE_FORMAT:
+        raise ValueError(f"workload.trace.format: {body.get('format')!r} is not known; use {TRACE_FORMAT}")
     path = Path(str(body.get("path", "")))
     longest = (int(body.get("maxInputTokens") or 0), int(body.get("maxOutputTokens") or 0))
     try:
         with path.open(newline="") as file:
             rows = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(file)]
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
         raise ValueError(
             f"workload.trace.path: {path} cannot be read as TIMESTAMP,ContextTokens,GeneratedTokens: {error!r}",
         ) from error

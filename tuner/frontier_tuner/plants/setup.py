@@ -12,29 +12,42 @@ from frontier_tuner.configuration import Configuration
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import FactsError, TunerError
 from frontier_tuner.facts import model_facts
+from frontier_tuner.load.workload import parse_workload
 from frontier_tuner.plants.process import ProcessSettings
 from frontier_tuner.prometheus import Limits
 from frontier_tuner.spec import StudySpec
 from frontier_tuner.study import engine_arguments, model_path, source_of
 
 _KIND = "InferenceDeployment"
+_ONLY_IN_A_CLUSTER = ("suspend", "rollout", "retune")
+"""Parts of a spec that say how to serve, not what to measure."""
 _FALLBACK_VOCABULARY = 2000
 
 
 def read_spec(path: Path) -> StudySpec:
     """Return the study of the one InferenceDeployment in a YAML file; other objects in it are skipped.
 
+    What only the operator uses (`suspend`, `rollout`, `retune`, `engine.podTemplate`) is left out.
+
     Raises:
         TunerError: There is not exactly one, or its spec is wrong; the message lists every problem.
     """
     try:
         documents: list[Any] = list(yaml.safe_load_all(path.read_text()))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise TunerError(f"{path} cannot be read: {error}") from error
     found = [document for document in documents if isinstance(document, dict) and document.get("kind") == _KIND]
     if len(found) != 1:
         raise TunerError(f"{path} must hold one {_KIND}, not {len(found)}")
-    return StudySpec.parse(found[0].get("spec") or {})
+    spec = found[0].get("spec") or {}
+    return StudySpec.parse(_measured_part(spec) if isinstance(spec, dict) else spec)
+
+
+def _measured_part(spec: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in spec.items() if name not in _ONLY_IN_A_CLUSTER}
+    if isinstance(kept.get("engine"), dict):
+        kept["engine"] = {name: value for name, value in kept["engine"].items() if name != "podTemplate"}
+    return kept
 
 
 def process_settings(spec: StudySpec, directory: Path, engine_command: str | None) -> ProcessSettings:
@@ -46,14 +59,18 @@ def process_settings(spec: StudySpec, directory: Path, engine_command: str | Non
         engine_command: What the engine's arguments are appended to; None runs the installed vLLM.
 
     Raises:
-        TunerError: The workload has no lengths of its own.
+        TunerError: The workload has no lengths of its own, or they cannot be read on this machine.
     """
     prefix = (
         shlex.split(engine_command) if engine_command else [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     )
-    trace = spec.workload.trace
+    if spec.workload.trace is not None and spec.workload.trace.path is None:
+        raise TunerError(
+            "spec.workload.trace: there are no ConfigMaps on this machine; give path instead of configMapRef"
+        )
     try:
-        workload = spec.workload.resolve(*([trace.path] if trace is not None and trace.path else []))
+        workload = spec.workload.resolve()
+        parse_workload(workload)
     except ValueError as error:
         raise TunerError(str(error)) from error
 

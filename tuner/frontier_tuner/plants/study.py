@@ -15,7 +15,7 @@ from frontier_tuner.selection import Selection, select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.spec import StudySpec
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, ladder_of, prior_of, space_of
+from frontier_tuner.study import budget_of, fingerprint, ladder_of, prior_of, space_of
 from frontier_tuner.trial import TrialRecord
 from frontier_tuner.tuner import Proposal, propose
 
@@ -58,10 +58,11 @@ def run_study(
     Raises:
         TunerError: The space, the journal or the plant cannot be used.
     """
-    space, prior = space_of(spec), prior_of(spec)
+    space, prior, study = space_of(spec), prior_of(spec), fingerprint(spec)
+    journal.check_writable(path)
     begun = clock()
     for start in range(starts or 1_000_000):
-        records = read_journal(path, space)
+        records = read_journal(path, space, study)
         # Time that earlier runs have used is in the journal only as GPU-seconds; it counts as such.
         earlier = sum(record.gpu_seconds / max(1, record.gpus) for record in records[: len(records) - start])
         proposal = propose(
@@ -79,7 +80,7 @@ def run_study(
         assignment = _assignment(spec, proposal, max((record.number for record in records), default=-1) + 1)
         progress.on_proposal(assignment.number, proposal)
         record = run_trial(plant, assignment, clock, progress.on_rung)
-        journal.append(path, record)
+        journal.append(path, record, study)
         progress.on_trial(record)
     return Stop(STARTS_USED, f"{starts} engine starts were asked for")
 
@@ -97,14 +98,14 @@ def _assignment(spec: StudySpec, proposal: Proposal, number: int) -> Assignment:
     )
 
 
-def read_journal(path: Path, space: SearchSpace) -> tuple[TrialRecord, ...]:
-    """Return the trials of a journal that belongs to a space.
+def read_journal(path: Path, space: SearchSpace, study: str) -> tuple[TrialRecord, ...]:
+    """Return the trials of a journal that belongs to a space and to the study of a fingerprint.
 
     Raises:
         JournalError: The journal cannot be read.
         TunerError: A trial is of another study; trials of different studies are never mixed.
     """
-    records = journal.read(path, space)
+    records = journal.read(path, space, study)
     for record in records:
         if not record.configuration.keys() == space.baseline.keys():
             raise TunerError(

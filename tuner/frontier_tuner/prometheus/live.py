@@ -107,7 +107,7 @@ def judge_live(
 ) -> Validity:
     """Return whether a window of real traffic counts, with the first reason against it."""
     checks = (
-        (bool(absent), "MetricsMissing", f"not scraped: {', '.join(absent)}"),
+        (bool(absent), "MetricsMissing", f"not scraped twice within the window: {', '.join(absent)}"),
         (restarted, "WindowInvalid", "an engine restarted within the window"),
         (not counted, "MetricsMissing", f"{FINISHED} is absent or not a number"),
         (failed * 20 > ok + failed, "WindowInvalid", f"{failed} of {ok + failed} requests failed"),
@@ -136,8 +136,9 @@ def _finished(live: _Live) -> dict[str, float]:
 
 
 def _absent(live: _Live, pods: Sequence[str]) -> list[str]:
+    # One scrape gives no rate: the pod's GPUs would count and its tokens would not.
     seen = live.source.vector(
-        f"count by (pod) (present_over_time({OUTPUT_TOKENS}{{{live.where}}}{live.span}))", live.at
+        f"count by (pod) (count_over_time({OUTPUT_TOKENS}{{{live.where}}}{live.span}) > 1)", live.at
     )
     return sorted(set(pods) - {sample.labels.get("pod", "") for sample in seen})
 

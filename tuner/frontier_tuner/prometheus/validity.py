@@ -71,7 +71,12 @@ def judge(evidence: Evidence, limits: Limits) -> Validity:
 
 
 def check_scraped(evidence: Evidence, limits: Limits) -> Validity | None:
-    """`MetricsMissing`: the load generator's last values or the engine's were never scraped."""
+    """`MetricsMissing`: the load generator's last values or the engine's were never scraped.
+
+    `WindowInvalid`: there is no window, because an engine that answered nothing let none begin.
+    """
+    if evidence.summary.window.seconds <= 0:
+        return _no("WindowInvalid", f"no request could be sent after the warm-up: none was answered{_said(evidence)}")
     if not evidence.summary.scraped:
         return _no("MetricsMissing", "the load generator was not scraped after the window; is its pod a target?")
     if not evidence.engine_scrapes:
@@ -98,8 +103,7 @@ def check_failures(evidence: Evidence, limits: Limits) -> Validity | None:
     """`WindowInvalid`: too many requests failed or were cut at the end."""
     summary = evidence.summary
     if summary.sent and summary.failed * 100 > summary.sent * limits.max_failed_percent:
-        error = f"; the first said: {summary.first_error}" if summary.first_error else ""
-        return _no("WindowInvalid", f"{summary.failed} of {summary.sent} requests failed{error}")
+        return _no("WindowInvalid", f"{summary.failed} of {summary.sent} requests failed{_said(evidence)}")
     if summary.sent and summary.cut * 100 > summary.sent * limits.max_cut_percent:
         message = f"{summary.cut} of {summary.sent} requests were still unanswered when the drain ended: measure longer"
         return _no("WindowInvalid", message)
@@ -168,6 +172,10 @@ RULES: tuple[Rule, ...] = (
     check_agreement,
 )
 """In the order a person would ask: was it seen, did it run, was it loaded as asked, is it enough, whole and true."""
+
+
+def _said(evidence: Evidence) -> str:
+    return f"; the first said: {evidence.summary.first_error}" if evidence.summary.first_error else ""
 
 
 def _no(reason: str, message: str) -> Validity:
