@@ -14,6 +14,8 @@ from pydantic import Field, model_validator
 from frontier_tuner.load.workload import MAX_P95_OF_MEAN, TRACE_FORMAT
 from frontier_tuner.spec_fields import Complaint, Duration, Memory, PositiveDuration, PositiveNumber, Section, repeated
 
+_SPEECHLESS = "must be at least 2: the frontier is one of speed, and an answer of one token has none"
+
 
 class FactsSpec(Section):
     """Overrides of what the model's own config says; anything not given is looked up."""
@@ -163,6 +165,13 @@ class ProfileSpec(Section):
     output_tokens: TokensSpec = Field(default_factory=lambda: TokensSpec.model_validate({"mean": 256, "p95": 768}))
     session: SessionSpec = SessionSpec()
 
+    @classmethod
+    def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
+        """Yield answers of one token, which have no speed."""
+        outputs = raw.get("outputTokens")
+        if isinstance(outputs, Mapping) and outputs.get("mean") == 1:
+            yield ("outputTokens", "mean"), 1, _SPEECHLESS
+
 
 class ConfigMapRef(Section):
     """A key of a ConfigMap in the same namespace."""
@@ -182,10 +191,12 @@ class TraceSpec(Section):
 
     @classmethod
     def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
-        """Yield a trace without a source or with two, and a format that the load generator cannot read yet."""
+        """Yield a trace without a source or with two, a format that cannot be read yet, and answers of one token."""
         given = raw.get("format")
         if isinstance(given, str) and given in ("BurstGPT", "Mooncake"):
             yield ("format",), given, f"cannot be replayed yet; convert the trace to {TRACE_FORMAT}"
+        if raw.get("maxOutputTokens") == 1:
+            yield ("maxOutputTokens",), 1, _SPEECHLESS
         if (raw.get("configMapRef") is None) == (raw.get("path") is None):
             yield (), "", "give the trace as configMapRef: {name: …, key: …}; the frontier command takes path instead"
 

@@ -65,7 +65,8 @@ def _gpu(spec: StudySpec) -> GPUFacts | None:
     if not product:
         return None
     facts = gpu_facts(product)
-    return facts if memory is None else replace(facts, memory_bytes=memory)
+    # A figure above the product's is the round one of its name: an H200 of 141Gi has 140.4.
+    return facts if memory is None else replace(facts, memory_bytes=min(memory, facts.memory_bytes))
 
 
 def _restriction(entry: ParameterSpec) -> Restriction:

@@ -180,6 +180,24 @@ def test_many_cut_requests_leave_the_latency_of_whole_requests_unknown():
     assert measured.validity.valid
 
 
+def test_a_cut_request_counts_as_one_of_the_longest():
+    measured = measure(FakeSource(finished=100.0, client=96.0), cut=4, ok=96)
+    assert measured.value("TTFT/95") == pytest.approx(0.75)
+    assert measured.value("E2E/95") == pytest.approx(0.5 + 0.5 * (0.95 * 104 - 90) / 10)
+    assert "histogram_quantile(0.988" in measured.metrics["E2E/95"].query
+
+
+def test_a_window_without_any_speed_is_not_a_point_and_says_so():
+    class Speechless(FakeSource):
+        def _value(self, expression, at):
+            speed = "user_tokens" in expression
+            return [Sample({"le": "1"}, 0.0), Sample({"le": "+Inf"}, 0.0)] if speed else super()._value(expression, at)
+
+    validity = measure(Speechless()).validity
+    assert validity.reason == "MetricsMissing"
+    assert "UserTokensPerSecond/50: no observations" in validity.message
+
+
 def test_an_empty_window_has_no_metrics_and_blames_the_engine_that_let_none_begin():
     measured = measure(end=NOW, sent=0, ok=0, output_tokens=0, first_error="no complete answer within 60 s")
     assert measured.metrics == {}

@@ -39,17 +39,12 @@ def test_without_a_price_costs_are_counted_in_gpu_hours():
     assert priced.currency == "USD"
 
 
-def test_the_memory_that_a_spec_gives_is_the_memory_that_configurations_must_fit():
-    hardware = {"gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}
+@pytest.mark.parametrize(("memory", "smallest"), [(None, 4), ("81Gi", 4), ("40Gi", 8)])
+def test_a_configuration_must_fit_the_memory_that_the_spec_gives_but_never_more_than_the_product_has(memory, smallest):
+    gpu = {"product": "NVIDIA-H100-80GB-HBM3", **({"memory": memory} if memory else {})}
     model = {"variants": [{"name": "a", "source": "hf://meta-llama/Llama-3.3-70B-Instruct"}]}
-    known = StudySpec.parse(make_spec(model=model, hardware={**hardware, "gpusPerNode": 8}))
-    hardware["gpu"]["memory"] = "1000Gi"
-    larger = StudySpec.parse(make_spec(model=model, hardware={**hardware, "gpusPerNode": 8}))
-    smallest = [
-        min(configuration["tensorParallelSize"] for configuration in space_of(spec).configurations())
-        for spec in (known, larger)
-    ]
-    assert smallest[0] > smallest[1] == 1
+    space = space_of(StudySpec.parse(make_spec(model=model, hardware={"gpu": gpu, "gpusPerNode": 8})))
+    assert min(configuration["tensorParallelSize"] for configuration in space.configurations()) == smallest
 
 
 def test_trials_may_hold_one_node_unless_told_otherwise():
@@ -134,6 +129,8 @@ BAD = [
     ),
     ({"workload": {"trace": {"path": "x", "format": "BurstGPT"}}}, "spec.workload.trace.format", "AzureLLMInference"),
     ({"workload": {"trace": {"path": "x", "format": "Mooncake"}}}, "spec.workload.trace.format", "replayed yet"),
+    ({"workload": {"trace": {"path": "x", "maxOutputTokens": 1}}}, "spec.workload.trace.maxOutputTokens", "has none"),
+    ({"workload": {"profile": {"outputTokens": {"mean": 1}}}}, "spec.workload.profile.outputTokens.mean", "has none"),
     ({"search": {"budget": {"maxDuration": "99999999999999h"}}}, "spec.search.budget.maxDuration", "ten years"),
     ({"search": {"budget": {"maxGPUHours": "9" * 400}}}, "spec.search.budget.maxGPUHours", "at most"),
     ({"hardware": {"gpu": {"memory": "9" * 400 + "Ti"}}}, "spec.hardware.gpu.memory", "at most"),

@@ -4,7 +4,8 @@ A request belongs to the phase in which it was sent; a token to the phase in whi
 runs from the first request sent after the warm-up to the moment the sending stops, so tokens counted within it,
 divided by its length, are the throughput. Requests in flight at its end are waited for within a bound. One that does
 not make it is `cut`: its tokens so far count for TTFT and ITL, the time it waited in vain counts as a TTFT (a lower
-bound, so that an overload cannot hide), and it gives no E2E latency.
+bound, so that an overload cannot hide), and it gives no E2E latency; whoever reads a quantile of those must count it
+as one of the longest.
 """
 
 import asyncio

@@ -19,6 +19,7 @@ from frontier_tuner.measurement import (
     REQUEST_RATE,
     THROUGHPUT,
     THROUGHPUT_PER_GPU,
+    USER_SPEED,
     Estimate,
     Measurement,
     key,
@@ -134,7 +135,7 @@ def _needed(summary: LoadSummary, objectives: Objectives) -> set[str]:
     """Return the keys whose absence makes the window invalid."""
     needed = {THROUGHPUT, REQUEST_RATE, key("TTFT", 95)}
     if summary.output_tokens > summary.sent:
-        needed.add(key("ITL", 95))
+        needed.update((key("ITL", 95), key(USER_SPEED, 50)))
     return needed | {slo.key for slo in objectives.slos}
 
 
@@ -170,16 +171,20 @@ def _latencies(rung: _Rung) -> dict[str, Estimate | Unknown]:
     for metric, name in CLIENT_METRICS.items():
         expression = queries.final_buckets(name, where, rung.measured)
         buckets = read_buckets(rung.source.vector(expression, at))
-        if metric == E2E and summary.cut * 20 > summary.sent:
-            buckets = Unknown(f"{summary.cut} of {summary.sent} requests were cut, and the longest are the first to be")
         for percentile in percentiles(metric, rung.objectives):
             name_ = key(metric, percentile)
             if isinstance(buckets, Unknown):
                 found[name_] = buckets
                 continue
-            n = buckets.total
+            n, fraction = buckets.total, percentile / 100
+            if metric == E2E:
+                # The longest are the first to be cut: each counts as longer than all that were answered.
+                fraction *= (n + summary.cut) / n
+            if fraction >= 1:
+                found[name_] = Unknown(f"{summary.cut} of {summary.sent} requests were cut before they were answered")
+                continue
             effective = n / _in_flight(summary) if metric == ITL else n
-            found[name_] = estimate_quantile(rung.source, at, percentile / 100, expression, buckets, n, effective)
+            found[name_] = estimate_quantile(rung.source, at, fraction, expression, buckets, n, effective)
     return found
 
 
