@@ -141,7 +141,7 @@ class Demo:
             budget = deployment["spec"].get("search", {}).get("budget", {}).get("maxTrials")
             elapsed = time.monotonic() - self._began
             self._say(f"    [{elapsed:4.0f} s, {len(self._rows)} of at most {budget} trials and finalists] {line}")
-        if now.get("reason") == "RolledBack":
+        if now.get("reason") in {"RolledBack", "NoFeasiblePoint"}:
             raise LocalError(line)
         return now.get("status") == "True" and not story.condition(deployment, "Reconciling")
 
