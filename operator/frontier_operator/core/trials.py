@@ -176,11 +176,10 @@ def _next(
             return (_finish(trial, rules.now, failure, measured),)
         load = last.load
     else:
-        step = next_rung(
-            trial.levels, tuple(m for m in measured if m.validity.valid), rules.objectives, kind=trial.kind
-        )
+        climbed = tuple(m for m in measured if m.validity.valid or _too_slow(m))
+        step = next_rung(trial.levels, climbed, rules.objectives, kind=trial.kind)
         if isinstance(step, LadderDone):
-            return (_finish(trial, rules.now, None, measured),)
+            return (_finish(trial, rules.now, _nothing_counts(measured), measured),)
         load = step.load
     seed = rules.seed * 1_000_003 + trial.number * 101 + index
     return (StartLoad(trial.name, index, load, engine.ip, seed),)
@@ -189,10 +188,21 @@ def _next(
 def _invalid_tail(measured: tuple[Measurement, ...]) -> tuple[Measurement, ...]:
     tail: list[Measurement] = []
     for measurement in reversed(measured):
-        if measurement.validity.valid:
+        if measurement.validity.valid or _too_slow(measurement):
             break
         tail.append(measurement)
     return tuple(reversed(tail))
+
+
+def _too_slow(measurement: Measurement) -> bool:
+    """Return whether a rung only had too few requests: more load brings more, the same load again does not."""
+    return measurement.validity.reason == "InsufficientSamples"
+
+
+def _nothing_counts(measured: tuple[Measurement, ...]) -> Failure | None:
+    if any(measurement.validity.valid for measurement in measured):
+        return None
+    return Failure("WindowInvalid", f"no rung counts; the last one: {measured[-1].validity.message}")
 
 
 def _failure_reason(measurement: Measurement) -> str:

@@ -109,6 +109,22 @@ def test_an_invalid_window_is_repeated_once_at_its_level_and_then_the_trial_is_g
     assert (ended.record.outcome, ended.record.failure.reason) == ("Failed", "WindowInvalid")
 
 
+def test_a_rung_with_too_few_requests_is_not_repeated_but_climbed_past():
+    slow = make_measurement(4.0, valid=False, reason="InsufficientSamples")
+
+    (action,) = decide_trial(trial(engine=make_pod(), measurements=(slow,)), rules())
+
+    assert (action.index, action.load.value) == (1, 16.0)
+
+
+def test_a_ladder_on_which_no_rung_counts_is_given_back():
+    slow = tuple(make_measurement(x, valid=False, reason="InsufficientSamples") for x in (4.0, 16.0, 64.0))
+
+    (action,) = decide_trial(trial(engine=make_pod(), measurements=slow), rules())
+
+    assert (action.record.outcome, action.record.failure.reason) == ("Failed", "WindowInvalid")
+
+
 ENDINGS = {
     "out of memory, 22": (
         {"engine": make_pod(exit_code=1, last_words="torch.OutOfMemoryError: CUDA out of memory.", ready=False)},

@@ -24,6 +24,7 @@ LOAD = ["load", "--url", "http://127.0.0.1:9", "--model", "m", "--workload", WOR
         (["--concurrency", "1", "--workload", "5"], "exactly one of profile and trace"),
         (["--concurrency", "1", "--duration", "0s"], "duration and timeout must be above 0"),
         (["--concurrency", "1", "--warm-up", "-5s"], "must not be below 0"),
+        (["--concurrency", "1", "--metrics-listen", "nonsense"], "such as 0.0.0.0:9100, not 'nonsense'"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_a_sentence(arguments, words):

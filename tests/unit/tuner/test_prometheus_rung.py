@@ -258,7 +258,7 @@ def test_live_resolves_renamed_metrics_by_presence_and_prefers_the_new_name():
 @pytest.mark.parametrize(
     ("source", "reason", "words"),
     [
-        ({"pods": ("a",)}, "MetricsMissing", "not scraped twice within the window: b"),
+        ({"pods": ("a",)}, "MetricsMissing", "not scraped: b"),
         ({"names": NAMES[1:]}, "MetricsMissing", "none of vllm:time_to_first_token_seconds"),
         ({"finished": (("stop", 199.0),)}, "InsufficientSamples", "199 answered requests, of 200"),
         ({"finished": (("stop", 900.0), ("error", 100.0))}, "WindowInvalid", "100 of 1000 requests failed"),

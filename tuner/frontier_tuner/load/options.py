@@ -58,6 +58,8 @@ class LoadOptions:
             raise ValueError("duration and timeout must be above 0")
         if self.warm_up_seconds < 0 or self.scrape_wait_seconds < 0:
             raise ValueError("warm-up and scrape wait must not be below 0")
+        if not self.metrics_listen.rpartition(":")[2].isdecimal():
+            raise ValueError(f"the metrics need an address such as 0.0.0.0:9100, not {self.metrics_listen!r}")
 
     @property
     def longest_seconds(self) -> float:

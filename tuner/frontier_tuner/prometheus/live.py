@@ -107,7 +107,7 @@ def judge_live(
 ) -> Validity:
     """Return whether a window of real traffic counts, with the first reason against it."""
     checks = (
-        (bool(absent), "MetricsMissing", f"not scraped twice within the window: {', '.join(absent)}"),
+        (bool(absent), "MetricsMissing", f"not scraped: {', '.join(absent)}"),
         (restarted, "WindowInvalid", "an engine restarted within the window"),
         (not counted, "MetricsMissing", f"{FINISHED} is absent or not a number"),
         (failed * 20 > ok + failed, "WindowInvalid", f"{failed} of {ok + failed} requests failed"),
