@@ -8,6 +8,9 @@ from frontier_local.demo.scenario import Scenario
 
 Manifest = Mapping[str, Any]
 
+COST = ("cost per million output tokens", "CostPerMillionOutputTokens", None)
+THROUGHPUT = ("output tokens/s", "OutputTokensPerSecond", None)
+
 
 def condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:
     """Return a condition of an object, empty where it has none of that type."""
@@ -107,18 +110,23 @@ def ending(scenario: Scenario, deployment: Manifest, trials: Sequence[Manifest])
         f"baseline   {configuration(baseline.get('configuration') or {})}",
         f"incumbent  {configuration(incumbent.get('configuration') or {})}",
     ]
-    factor = cost_factor(baseline, incumbent)
+    policy = (status.get("selection") or {}).get("policy", "MinCost")
+    aim, factor = target_factor(policy, baseline, incumbent)
     if factor is None:
-        failures.append("baseline and incumbent have no measured cost to compare")
+        failures.append(f"baseline and incumbent have no measured {aim} to compare")
     else:
-        lines.append(f"better on the target (cost per million output tokens) by a factor of {factor:.2f}")
+        lines.append(f"better on the target ({aim}) by a factor of {factor:.2f}")
         if factor <= 1:
             failures.append("the incumbent is not better than the baseline on the target")
     return Ending(tuple(lines), tuple(failures))
 
 
-def cost_factor(baseline: Mapping[str, Any], incumbent: Mapping[str, Any]) -> float | None:
-    """Return how much cheaper the incumbent's operating point is than the baseline's, or None where one is unknown."""
-    before = (baseline.get("measured") or {}).get("costPerMillionOutputTokens")
-    after = (incumbent.get("measured") or {}).get("costPerMillionOutputTokens")
-    return float(before) / float(after) if before and after else None
+def target_factor(policy: str, baseline: Mapping[str, Any], incumbent: Mapping[str, Any]) -> tuple[str, float | None]:
+    """Return what a policy aims at, and how much better the incumbent's operating point is; None where unknown."""
+    before, after = ((side.get("measured") or {}).get("metrics") or [] for side in (baseline, incumbent))
+    aims = {"MinLatency": ("tokens/s of a user", "UserTokensPerSecond", 50), "MaxThroughput": THROUGHPUT}
+    aim, name, percentile = aims.get(policy, COST)
+    old, new = metric(before, name, percentile), metric(after, name, percentile)
+    if not old or not new:
+        return aim, None
+    return aim, old / new if (aim, name, percentile) == COST else new / old

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[3]
 SIMULATED = scenario.simulated()
 
 
-def metrics(throughput, speed):
-    values = {"OutputTokensPerSecondPerGPU": throughput, "CostPerMillionOutputTokens": 0.25}
+def metrics(throughput, speed, cost=0.25):
+    values = {"OutputTokensPerSecondPerGPU": throughput, "CostPerMillionOutputTokens": cost}
     return [{"name": name, "value": str(value)} for name, value in values.items()] + [
         {"name": "UserTokensPerSecond", "percentile": 50, "value": str(speed)},
         {"name": "TTFT", "percentile": 95, "value": "0.2"},
@@ -34,8 +34,9 @@ FINISHED = {
     "status": {
         "conditions": [{"type": "Ready", "status": "True"}],
         "frontier": [rung("4", 400)] * 4,
-        "baseline": {"configurationHash": "a", "measured": {"costPerMillionOutputTokens": "0.50"}},
-        "incumbent": {"configurationHash": "b", "measured": {"costPerMillionOutputTokens": "0.20"}},
+        "selection": {"policy": "MinCost"},
+        "baseline": {"configurationHash": "a", "measured": {"metrics": metrics(400, 20, cost=0.5)}},
+        "incumbent": {"configurationHash": "b", "measured": {"metrics": metrics(500, 60, cost=0.2)}},
     }
 }
 
@@ -60,6 +61,12 @@ def test_a_good_ending_prints_the_factor():
     assert "by a factor of 2.50" in end.lines[-1]
 
 
+def test_the_factor_is_that_of_the_policy():
+    end = story.ending(SIMULATED, spoiled("status", "selection", value={"policy": "MinLatency"}), [trial()] * 8)
+
+    assert "better on the target (tokens/s of a user) by a factor of 3.00" in end.lines[-1]
+
+
 def spoiled(*path, value):
     manifest = deepcopy(FINISHED)
     part = manifest
@@ -77,7 +84,7 @@ def spoiled(*path, value):
         (spoiled("status", "frontier", value=[]), 8, "0 points"),
         (spoiled("status", "incumbent", "configurationHash", value="a"), 8, "still the baseline"),
         (spoiled("status", "incumbent", "measured", value={}), 8, "no measured cost"),
-        (spoiled("status", "incumbent", "measured", "costPerMillionOutputTokens", value="0.6"), 8, "not better"),
+        (spoiled("status", "incumbent", "measured", "metrics", value=metrics(1, 1, cost=0.6)), 8, "not better"),
     ],
 )
 def test_a_bad_ending_says_what_is_not_as_it_must_be(manifest, trials, want):
