@@ -88,7 +88,7 @@ def make_model(vllm_image):
     """Make the tiny model in a directory, in a process of its own; returns what the script printed."""
 
     def make(directory, *arguments):
-        command = [vllm_image.entrypoint[0], str(MODEL_SCRIPT), "--output", str(directory), *arguments]
+        command = [*vllm_image.entrypoint[:-2], str(MODEL_SCRIPT), "--output", str(directory), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
