@@ -1,5 +1,7 @@
 """Settings of the operator's process, from environment variables with the prefix `FRONTIER_`."""
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -11,6 +13,8 @@ class Settings(BaseSettings):
 
     Attributes:
         prometheus_url: Base address of the Prometheus that scrapes engines and load generators.
+        prometheus_token_file: File with a bearer token for it; read anew for every request, because tokens rotate.
+        prometheus_ca_file: File with the certificates to trust for it instead of the system's.
         scrape_seconds: How often that Prometheus scrapes engines and load generators.
         namespaces: Comma-separated namespaces to serve; empty for all.
         load_image: The image of the load generator, normally the operator's own.
@@ -29,6 +33,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="FRONTIER_", frozen=True)
 
     prometheus_url: str = "http://prometheus-operated.monitoring.svc:9090"
+    prometheus_token_file: Path | None = None
+    prometheus_ca_file: Path | None = None
     scrape_seconds: float = Field(default=5.0, gt=0)
     namespaces: str = ""
     load_image: str = "frontier-operator:latest"

@@ -33,7 +33,7 @@ def build(settings: Settings) -> Context:
         clock=clock,
         objects=objects,
         logs=objects,
-        metrics=PrometheusMetrics(PrometheusSource(settings.prometheus_url), clock, settings.scrape_seconds),
+        metrics=PrometheusMetrics(_prometheus(settings), clock, settings.scrape_seconds),
         events=KubeEvents(objects, clock),
     )
     tunables = Tunables(
@@ -44,6 +44,14 @@ def build(settings: Settings) -> Context:
     )
     load = LoadSettings(settings.load_image, settings.load_deadline_seconds)
     return Context(settings, Loops(Reconciler(ports, tunables, load, settings.policy)))
+
+
+def _prometheus(settings: Settings) -> PrometheusSource:
+    return PrometheusSource(
+        settings.prometheus_url,
+        bearer_token_file=settings.prometheus_token_file,
+        ca_file=settings.prometheus_ca_file,
+    )
 
 
 def _client() -> client.ApiClient:

@@ -21,6 +21,7 @@ def finished(tmp_path_factory):
     command += ["--directory", str(directory), "--repository", str(ROOT)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=2200, check=False)
+        print(done.stdout)
         yield Bench(Cluster(directory), "ml"), done
     finally:
         Cluster(directory).down(delete=True)

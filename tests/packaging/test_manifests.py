@@ -237,3 +237,8 @@ def test_helm_finds_nothing_to_complain_about():
     if HELM is None:
         pytest.skip("helm is not on the PATH")
     subprocess.run([HELM, "lint", "--strict", CHART], check=True)
+
+
+def test_every_setting_of_the_process_is_documented():
+    page = (ROOT / "docs/reference/installation.md").read_text()
+    assert [name for name in Settings.model_fields if f"`FRONTIER_{name.upper()}`" not in page] == []

@@ -71,7 +71,7 @@ class Loops:
                     pause = await running.run_in_executor(self.threads, self.reconciler.run, namespace, name)
                 telemetry.PASSES.labels("ok").inc()
                 retry = FIRST_RETRY_SECONDS
-            except Exception:
+            except Exception:  # the one place where a pass may fail in any way: a loop must outlive it
                 telemetry.PASSES.labels("failed").inc()
                 logger.exception("%s/%s: the pass failed, the next is in %.0f s", namespace, name, retry)
                 pause, retry = retry, min(retry * 2, MAX_RETRY_SECONDS)
