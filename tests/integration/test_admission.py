@@ -348,7 +348,8 @@ def test_the_manifests_are_accepted_and_the_operator_may_do_no_more(control_plan
         return asked.stdout.strip() == "yes"
 
     assert may("create", "tuningtrials.frontier-operator.dev")
-    assert may("patch", "inferencedeployments.frontier-operator.dev", "--subresource=status")
+    assert may("update", "inferencedeployments.frontier-operator.dev", "--subresource=status")
+    assert not may("patch", "inferencedeployments.frontier-operator.dev")
     assert not may("get", "secrets")
     assert not may("update", "inferencedeployments.frontier-operator.dev")
     assert not may("create", "pods", "--subresource=exec")
