@@ -140,7 +140,8 @@ class Demo:
             self._last = line
             budget = deployment["spec"].get("search", {}).get("budget", {}).get("maxTrials")
             elapsed = time.monotonic() - self._began
-            self._say(f"    [{elapsed:4.0f} s, {len(self._rows)} of {budget} trials and their confirmations ended] {line}")
+            ended = f"{len(self._rows)} of {budget} trials and their confirmations"
+            self._say(f"    [{elapsed:4.0f} s, {ended} ended] {line}")
         if now.get("reason") in {"RolledBack", "NoFeasiblePoint"}:
             raise LocalError(line)
         return now.get("status") == "True" and not story.condition(deployment, "Reconciling")
