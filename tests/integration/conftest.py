@@ -25,6 +25,15 @@ def binaries():
 
 
 @pytest.fixture(scope="session")
+def prometheus_on_path(binaries):
+    """Let programs that look for Prometheus on the PATH find the one that the embedded cluster uses."""
+    found = Resolver.default(print).find("prometheus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(found.path.parent), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="session")
 def cluster(binaries, tmp_path_factory):
     """A running cluster of two nodes with eight simulated GPUs each; its pods run as processes."""
     directory = tmp_path_factory.mktemp("cluster")

@@ -1,7 +1,6 @@
 """The `frontier` command without a cluster: tune, go on from the journal, select again."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import yaml
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus on the PATH"),
+    pytest.mark.usefixtures("prometheus_on_path"),
 ]
 
 ENGINE = f"{sys.executable} -m frontier_local.engine"

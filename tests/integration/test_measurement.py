@@ -19,7 +19,7 @@ from frontier_tuner.prometheus.queries import Span
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus on the PATH"),
+    pytest.mark.usefixtures("prometheus_on_path"),
 ]
 
 WORKLOAD = {"profile": {"inputTokens": {"mean": 64, "p95": 128}, "outputTokens": {"mean": 16, "p95": 32}}}

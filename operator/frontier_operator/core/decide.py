@@ -1,7 +1,7 @@
 """The decision of one pass: total, pure, and the same for the same observation."""
 
 from frontier_operator.api import conditions as reasons
-from frontier_operator.core.decision import Action, Decision, RolloutState
+from frontier_operator.core.decision import Decision, RolloutState
 from frontier_operator.core.observation import Observation
 from frontier_operator.core.rollout import decide_rollout, initial_state
 from frontier_operator.core.study import StudyStep, decide_study
@@ -26,7 +26,7 @@ def decide(observation: Observation) -> Decision:
     study = decide_study(observation, state.incumbent, may_begin=_may_begin(observation, state))
     rollout = decide_rollout(observation, state, study.state)
     busy = rollout.state.candidate is not None or _open_trials(observation) or _settling(observation, rollout.state)
-    busy = busy or any(isinstance(action, Action) for action in study.actions) or not study.state.stop
+    busy = busy or bool(study.actions) or not study.state.stop
     reason, message = _headline(study, rollout.reason, rollout.message)
     return Decision(
         actions=rollout.actions + study.actions,
