@@ -33,6 +33,7 @@ class Parameter:
         argument: The engine's argument, empty where there is none.
         bounds: Smallest and largest integer that a user may ask for; None where only some values are possible.
         choices: All values that a user may ask for where there are no bounds; empty means `values`.
+        group: Parameters of one group act together on speed, such as the degrees of a parallel layout.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Parameter:
     argument: str = ""
     bounds: tuple[int, int] | None = None
     choices: tuple[Value, ...] = ()
+    group: str = ""
 
     @property
     def ordered(self) -> bool:

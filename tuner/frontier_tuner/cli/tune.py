@@ -1,0 +1,55 @@
+"""`frontier tune`: a whole study on this machine."""
+
+from pathlib import Path
+
+import click
+
+from frontier_tuner.cli.outcome import print_outcome
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--engine-command", help="Command that the engine's arguments are appended to; default: vLLM.")
+@click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Default: frontier-<study>.jsonl.")
+@click.option("--starts", type=click.IntRange(min=1), help="Engine starts after which to stop in any case.")
+@click.option(
+    "--work", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs; default: temporary."
+)
+def tune(
+    *, file: Path, engine_command: str | None, journal: Path | None, starts: int | None, work: Path | None
+) -> None:
+    """Tune the InferenceDeployment in FILE on this machine, without a cluster; goes on from its journal."""
+    import tempfile  # noqa: PLC0415 - see the package
+    import time  # noqa: PLC0415 - see the package
+
+    from frontier_tuner.errors import TunerError  # noqa: PLC0415 - see the package
+    from frontier_tuner.plants import report  # noqa: PLC0415 - see the package
+    from frontier_tuner.plants.process import ProcessPlant  # noqa: PLC0415 - see the package
+    from frontier_tuner.plants.setup import process_settings, read_spec  # noqa: PLC0415 - see the package
+    from frontier_tuner.plants.study import Progress, run_study  # noqa: PLC0415 - see the package
+    from frontier_tuner.study import fingerprint  # noqa: PLC0415 - see the package
+
+    console = report.make_console()
+    progress = Progress(
+        on_proposal=lambda number, proposal: console.print(
+            f"[bold]Trial {number}[/]: {proposal.configuration} ({proposal.reason})", highlight=False, soft_wrap=True
+        ),
+        on_rung=lambda measurement: report.print_rung(console, measurement),
+        on_trial=lambda record: console.print(
+            f"  {record.outcome}" + (f": {record.failure.reason}: {record.failure.message}" if record.failure else ""),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        ),
+    )
+    try:
+        spec = read_spec(file)
+        path = journal or Path(f"frontier-{fingerprint(spec)}.jsonl")
+        with tempfile.TemporaryDirectory(prefix="frontier-") as scratch:
+            settings = process_settings(spec, work or Path(scratch), engine_command)
+            with ProcessPlant(settings) as plant:
+                stop = run_study(spec, plant, path, time.monotonic, starts, progress)
+        console.print(f"Stopped: {stop.reason}: {stop.message}; the journal is {path}", highlight=False)
+    except TunerError as error:
+        raise click.ClickException(str(error)) from error
+    print_outcome(file, path)
