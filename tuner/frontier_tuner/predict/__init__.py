@@ -1,4 +1,4 @@
-"""Priors: what is expected of a configuration before it is started. A prediction orders and prunes; it is never a result.
+"""Priors: what is expected of a configuration before it starts. A prediction orders and prunes; it is never a result.
 
 Every prior answers with the same `Prediction`, so a search can learn how far it is off and in which direction.
 """

@@ -39,7 +39,7 @@ class Candidates:
         configurations: The n configurations.
         knobs: The k knobs that vary among them.
         levels: (n, k) position of the value among the knob's values, -1 where the knob does not exist.
-        scale: (n, k) the same on a scale where equal steps matter alike (binary logarithm of numbers, else the position).
+        scale: (n, k) the same where equal steps matter alike: the binary logarithm of a number, else the position.
         gpus: (n,) GPUs that one start holds.
         ranks: (n,) by which a concurrency is divided to get the sequences of one attention rank.
         concurrency: (n, L) levels of load in ascending order; not a number beyond a candidate's last.
