@@ -1,0 +1,221 @@
+"""What the measured curves say about the curves of all candidates: a Gaussian process on the residual of a prior.
+
+A curve is the logarithm of a metric over the logarithm of the load. Its distance from the prior's curve has a level, a
+slope and a bend, each a Gaussian process over the knobs (`kernel`) with the same similarities. Every start has an
+effect of its own, every rung a noise. The amplitudes are the most probable ones under weak priors of their own; how far
+the prior can be trusted is not guessed but averaged over, by how well each degree of trust predicts what was measured
+(Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006, sections 2.7, 5.2 and 5.4.1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from frontier_tuner.predict import Floats
+from frontier_tuner.search.candidates import Integers
+from frontier_tuner.search.kernel import KnobKernel
+
+BASES = 3
+"""Level, slope and bend of a curve."""
+OFFSET = np.array([0.6, 0.3, 0.15])
+"""Standard deviation of what all curves have in common against the base: level, slope, bend."""
+TRUSTS = (1.0, 0.5, 0.0)
+PRIOR_TRUST = {1.0: 0.6, 0.5: 0.2, 0.0: 0.2}
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Weak prior of the amplitudes: (middle, spread of the logarithm)."""
+
+    alone: tuple[float, float] = (0.10, 0.9)
+    joint: tuple[float, float] = (0.08, 0.7)
+    pair: tuple[float, float] = (0.08, 0.7)
+    everything: tuple[float, float] = (0.08, 0.7)
+    slope: tuple[float, float] = (0.5, 0.5)
+    bend: tuple[float, float] = (0.2, 0.5)
+    start: tuple[float, float] = (0.04, 0.3)
+    rung: tuple[float, float] = (0.03, 0.6)
+    distrust: float = 3.0
+    steps: int = 25
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What was measured, one entry for each rung.
+
+    Attributes:
+        start: (r,) number of the start, from 0 without gaps.
+        candidate: (t,) position of the candidate of each start.
+        level: (r,) position of the load.
+        values: (r, m) logarithms of the m metrics.
+    """
+
+    start: Integers
+    candidate: Integers
+    level: Integers
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is believed of one metric under one hypothesis, for all n candidates.
+
+    Attributes:
+        weight: Posterior weight of the hypothesis.
+        trust: Its share of the prior in the base.
+        mean: (n, 3) expected level, slope and bend.
+        covariance: (n, 3, 3) of the same.
+    """
+
+    weight: float
+    trust: float
+    mean: Floats
+    covariance: Floats
+
+
+class Surrogate:
+    """Learns metrics over candidates and loads.
+
+    Args:
+        kernel: Similarity of the candidates.
+        count: How many candidates there are.
+        load: (n, L) logarithm of the load, scaled to about -1 … 1.
+        prior: (n, L, m) logarithms of the predicted metrics; None where there is no prior.
+        trend: (n, L, m) what is assumed without it.
+        hyper: Priors of the amplitudes.
+    """
+
+    def __init__(
+        self, kernel: KnobKernel, count: int, load: Floats, prior: Floats | None, trend: Floats, hyper: Hyper
+    ) -> None:
+        self._kernel, self._count, self._load = kernel, count, load
+        self._prior, self._trend, self._hyper = prior, trend, hyper
+        self._powers = np.stack([np.ones_like(load), load, (3 * load**2 - 1) / 2], -1)
+        joint = len(kernel.terms) - 2 - sum(1 for _ in kernel._ordered)
+        h = hyper
+        table = [h.alone] * len(kernel._ordered) + [h.joint] * joint + [h.pair, h.everything, h.slope, h.bend, h.start, h.rung]
+        self._middle = np.log([m for m, _ in table])
+        self._width = np.array([s for _, s in table])
+        self._warm: dict[tuple[int, float], Floats] = {}
+
+    def base(self, trust: float) -> Floats:
+        """Return (n, L, m): the curves that residuals are measured against."""
+        if self._prior is None:
+            return self._trend
+        return trust * self._prior + (1 - trust) * self._trend
+
+    def curve(self, belief: Belief, metric: int, coefficients: Floats, rows: Integers) -> Floats:
+        """Return (rows, draws, L): logarithms of a metric for (rows, draws, 3) coefficients."""
+        base = self.base(belief.trust)[rows, :, metric]
+        return base[:, None] + np.einsum("rdb,rlb->rdl", coefficients, self._powers[rows])
+
+    def learn(self, curves: Curves) -> list[list[Belief]]:
+        """Return for each metric the beliefs under the degrees of trust that have weight."""
+        tried = curves.candidate
+        among = self._kernel.between(tried, tried)
+        across = self._kernel.between(np.arange(self._count), tried)
+        return [self._metric(curves, metric, among, across) for metric in range(curves.values.shape[1])]
+
+    def _metric(self, curves: Curves, metric: int, among: Floats, across: Floats) -> list[Belief]:
+        owner = curves.candidate[curves.start]
+        powers = self._powers[owner, curves.level]
+        trusts = TRUSTS if self._prior is not None else (0.0,)
+        fits = []
+        for trust in trusts:
+            residual = curves.values[:, metric] - self.base(trust)[owner, curves.level, metric]
+            middle = self._middle.copy()
+            terms = among.shape[0]
+            middle[:terms] += np.log(1 + (self._hyper.distrust - 1) * (1 - trust))
+            begin = middle
+            answer = minimize(
+                self._loss, begin, args=(residual, among, powers, curves.start, middle), jac=True, method="L-BFGS-B",
+                bounds=list(zip(middle - 3 * self._width, middle + 3 * self._width, strict=True)),
+                options={"maxiter": self._hyper.steps},
+            )
+            fits.append((-float(answer.fun) + float(np.log(PRIOR_TRUST[trust])), trust, answer.x, residual))
+        top = max(fit[0] for fit in fits)
+        weights = np.exp([fit[0] - top for fit in fits])
+        weights /= weights.sum()
+        return [
+            self._belief(float(weight), trust, theta, residual, curves.start, powers, among, across)
+            for weight, (_, trust, theta, residual) in zip(weights, fits, strict=True)
+            if weight > 0.02
+        ]
+
+    def _unpack(self, theta: Floats, terms: int) -> tuple[Floats, Floats, float, float]:
+        values = np.exp(2 * theta)
+        return values[:terms], np.array([1.0, values[terms], values[terms + 1]]), values[terms + 2], values[terms + 3]
+
+    def _loss(
+        self, theta: Floats, residual: Floats, among: Floats, powers: Floats, start: Integers, middle: Floats
+    ) -> tuple[float, Floats]:
+        """Return the negative log posterior of the amplitudes and its gradient."""
+        terms = among.shape[0]
+        amplitude, bases, whole, each = self._unpack(theta, terms)
+        similar = np.tensordot(amplitude, among, 1)[np.ix_(start, start)]
+        same = start[:, None] == start[None]
+        loads = (powers * bases) @ powers.T
+        covariance = (powers * OFFSET**2) @ powers.T + similar * loads + whole * same + each * np.eye(len(start))
+        lower = np.linalg.cholesky(covariance)
+        inverse = np.linalg.inv(covariance)
+        pull = inverse @ residual
+        apart = (theta - middle) / self._width
+        loss = 0.5 * float(residual @ pull) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(apart @ apart)
+        push = inverse - np.outer(pull, pull)
+        # Sums over the rungs of each pair of starts, so that a term costs starts² and not rungs².
+        starts = int(start.max()) + 1
+        block = np.zeros((starts, starts))
+        np.add.at(block, (start[:, None], start[None]), push * loads)
+        gradient = np.empty_like(theta)
+        gradient[:terms] = amplitude * np.tensordot(among, block, 2)
+        for place, basis in ((terms, 1), (terms + 1, 2)):
+            gradient[place] = bases[basis] * float((push * similar * np.outer(powers[:, basis], powers[:, basis])).sum())
+        gradient[terms + 2] = whole * float(push[same].sum())
+        gradient[terms + 3] = each * float(np.trace(push))
+        return loss, gradient + apart / self._width
+
+    def _belief(
+        self, weight: float, trust: float, theta: Floats, residual: Floats, start: Integers, powers: Floats,
+        among: Floats, across: Floats,
+    ) -> Belief:
+        terms = among.shape[0]
+        amplitude, own, whole, each = self._unpack(theta, terms)
+        similar = np.tensordot(amplitude, among, 1)[np.ix_(start, start)]
+        same = start[:, None] == start[None]
+        covariance = (powers * OFFSET**2) @ powers.T + similar * ((powers * own) @ powers.T) + whole * same
+        lower = np.linalg.cholesky(covariance + each * np.eye(len(start)))
+        starts = int(start.max()) + 1
+        similar = np.tensordot(amplitude, across, 1)
+        # One column for each start and base: where a rung's weight goes.
+        spread = np.zeros((len(start), starts, BASES))
+        spread[np.arange(len(start)), start] = powers
+        flat = np.linalg.solve(lower, spread.reshape(len(start), -1))
+        pull = (flat.T @ np.linalg.solve(lower, residual)).reshape(starts, BASES)
+        inner = (flat.T @ flat).reshape(starts, BASES, starts, BASES)
+        shared = OFFSET**2
+        mean = similar @ pull * own + shared * pull.sum(0)
+        out = np.zeros((len(similar), BASES, BASES))
+        for i in range(BASES):
+            for j in range(i, BASES):
+                block = inner[:, i, :, j]
+                taken = (
+                    own[i] * own[j] * ((similar @ block) * similar).sum(1)
+                    + own[i] * shared[j] * (similar @ block.sum(1))
+                    + shared[i] * own[j] * (similar @ block.sum(0))
+                    + shared[i] * shared[j] * float(block.sum())
+                )
+                before = (own[i] * float(amplitude.sum()) + shared[i]) if i == j else 0.0
+                out[:, i, j] = out[:, j, i] = before - taken
+        return Belief(weight, trust, mean, out)
+
+
+def stack(curves: Sequence[tuple[int, Sequence[int], Floats]]) -> Curves:
+    """Return the curves of starts, each a candidate, its levels and their (levels, m) logarithms."""
+    return Curves(
+        start=np.concatenate([np.full(len(levels), t) for t, (_, levels, _) in enumerate(curves)]).astype(np.int64),
+        candidate=np.array([candidate for candidate, _, _ in curves], dtype=np.int64),
+        level=np.concatenate([np.asarray(levels) for _, levels, _ in curves]).astype(np.int64),
+        values=np.concatenate([values for _, _, values in curves]),
+    )
