@@ -14,6 +14,7 @@ from typing import Any
 from frontier_tuner.errors import FactsError
 
 SIXTEEN_BITS = 16
+EIGHT_BITS = 8
 FOUR_BITS = 4
 SCALE_BITS = 0.25
 """Extra bits per weight of a four-bit format: one eight-bit scale for each group of 32."""
@@ -79,19 +80,19 @@ class ModelFacts:
 
     def parameters(self) -> int:
         """Return the number of weights, without norms, biases and multi-token-prediction layers."""
-        return self._embeddings() + self.layers * self._attention() + self._feed_forward(self.experts)
+        return self._embeddings() + self.layers * self.attention_parameters() + self._feed_forward(self.experts)
 
     def active_parameters(self) -> int:
         """Return the number of weights that one token passes, without the input embedding."""
         embeddings = self.vocabulary * self.hidden
-        return embeddings + self.layers * self._attention() + self._feed_forward(self.experts_per_token)
+        return embeddings + self.layers * self.attention_parameters() + self._feed_forward(self.experts_per_token)
 
     def weight_bytes(self) -> int:
         """Return the size of the weights in bytes, over all GPUs of one replica without data parallelism.
 
         Embeddings stay at 16 bits; so does attention where the experts have four bits.
         """
-        attention = self.layers * self._attention()
+        attention = self.layers * self.attention_parameters()
         four_bit_experts = self.weight_bits == FOUR_BITS and self.experts > 0
         attention_bits = SIXTEEN_BITS if four_bit_experts else self._bits()
         bits = self._embeddings() * SIXTEEN_BITS + attention * attention_bits
@@ -99,7 +100,7 @@ class ModelFacts:
 
     def expert_bytes(self) -> int:
         """Return the size in bytes of all routed experts, the part that expert parallelism spreads."""
-        weights = self._moe_layers() * self.experts * 3 * self.hidden * self.expert_intermediate
+        weights = self.moe_layers * self.experts * 3 * self.hidden * self.expert_intermediate
         return int(weights * self._bits() / 8)
 
     def kv_bytes_per_token(self, kv_bits: int = 16) -> int:
@@ -137,7 +138,8 @@ class ModelFacts:
     def _embeddings(self) -> int:
         return self.vocabulary * self.hidden * (1 if self.tied_embeddings else 2)
 
-    def _attention(self) -> int:
+    def attention_parameters(self) -> int:
+        """Return the number of weights of one layer's attention."""
         value_dim = self.value_head_dim or self.head_dim
         if not self.mla:
             return 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
@@ -147,11 +149,27 @@ class ModelFacts:
         up = self.kv_lora_rank * self.heads * (self.head_dim - self.rope_head_dim + value_dim)
         return query + down + up + self.heads * value_dim * self.hidden
 
-    def _moe_layers(self) -> int:
+    @property
+    def weight_format_name(self) -> str:
+        """The normalised name of the weights' format, as `predict.precision` has it."""
+        if self.weight_bits == FOUR_BITS:
+            return "mxfp4_weights" if self.weight_block else "int4_weights"
+        if self.weight_bits == EIGHT_BITS:
+            return "fp8_block" if self.weight_block else "fp8"
+        return "bf16"
+
+    @property
+    def dense_format(self) -> str:
+        """The same of attention and dense feed-forward blocks, which stay at 16 bits where experts have four."""
+        return "bf16" if self.weight_bits == FOUR_BITS and self.experts else self.weight_format_name
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts."""
         return self.layers - self.dense_layers if self.experts else 0
 
     def _feed_forward(self, experts: int) -> int:
-        moe_layers = self._moe_layers()
+        moe_layers = self.moe_layers
         dense = (self.layers - moe_layers) * 3 * self.hidden * self.intermediate
         routed = moe_layers * (experts + self.shared_experts) * 3 * self.hidden * self.expert_intermediate
         return dense + routed + moe_layers * self.hidden * self.experts
@@ -169,6 +187,10 @@ class GPUFacts:
         flops_8bit: Dense 8-bit floating-point tensor operations per second; the 16-bit figure where there are none.
         link_bytes_per_s: Bytes per second and direction to the other GPUs of the node.
         compute_capability: Major and minor version as one number, such as 8.9.
+        flops_4bit: Dense 4-bit floating-point tensor operations per second; 0 where there are none.
+        flops_int8: Dense 8-bit integer tensor operations per second; 0 where there are none.
+        domain_gpus: GPUs that reach each other at the speed of the link: a node, or a rack.
+        network_bytes_per_s: Bytes per second and direction of one GPU's share of the network between domains.
     """
 
     product: str
@@ -178,6 +200,10 @@ class GPUFacts:
     flops_8bit: float
     link_bytes_per_s: float
     compute_capability: float
+    flops_4bit: float = 0.0
+    flops_int8: float = 0.0
+    domain_gpus: int = 8
+    network_bytes_per_s: float = 50e9
 
 
 REQUIRED = ("layers", "hidden", "heads", "vocabulary", "maxContext")
@@ -230,8 +256,10 @@ def gpu_facts(product: str) -> GPUFacts:
     """
     from frontier_tuner.facts_table import GPUS  # noqa: PLC0415 - the table builds on this module's types
 
+    wanted = product.strip().lower().replace(" ", "-").removeprefix("nvidia-")
     for name, facts in GPUS.items():
-        if name.lower() == product.strip().lower().replace(" ", "-"):
+        plain = name.lower().removeprefix("nvidia-").removeprefix("tesla-")
+        if wanted in (name.lower(), plain, plain.split("-")[0]):
             return facts
     raise FactsError(f"the figures of GPU product {product!r} are not known; known are {', '.join(GPUS)}")
 
