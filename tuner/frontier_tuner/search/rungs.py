@@ -21,6 +21,8 @@ WORTH = 0.004
 OPTIMISM = 0.15
 """How much better than expected, in logarithms, the rest of a curve may turn out."""
 LATENCY_OPTIMISM = 0.3
+LEAST = 3
+"""Rungs of a start that are measured in any case, while it holds the bounds: a curve teaches more than a point."""
 GROSS = np.log(1.5)
 """A rung that misses a bound of the frontier by this factor ends the climb."""
 
@@ -54,7 +56,7 @@ class Ladder:
         if not measured:
             return self._coarse()[0]
         higher = [level for level in self._coarse() if level > max(measured)]
-        if higher and not self._over(measured) and self._promising(measured, max(measured)):
+        if higher and not self._over(measured) and (len(measured) < LEAST or self._promising(measured, max(measured))):
             return higher[0]
         return self._refine(measured)
 

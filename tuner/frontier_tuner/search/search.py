@@ -30,11 +30,11 @@ class Settings:
         rungs: Rungs of one start that the surrogate reads at most.
     """
 
-    draws: int = 24
+    draws: int = 16
     target: float = 0.5
-    cost: float = 0.2
-    explore: float = 1.0
-    rungs: int = 8
+    cost: float = 0.0
+    explore: float = 0.5
+    rungs: int = 5
     hyper: Hyper = field(default_factory=Hyper)
 
 
@@ -86,6 +86,7 @@ class Search:
         self._surrogate = Surrogate(self._kernel, len(candidates), self._load, prior, trend, self._settings.hyper)
         self._ready = starts.expected(candidates.prediction, len(candidates))
         self._roomy = _roomy(candidates)
+        self._known: tuple[object, list[list[Belief]]] | None = None
 
     def choose(self, history: Sequence[Started], pending: Sequence[int] = ()) -> Choice:
         """Return the next start.
@@ -116,7 +117,10 @@ class Search:
     def beliefs(self, curves: Sequence[Started]) -> list[list[Belief]]:
         """Return what is believed of every metric of every candidate."""
         if curves:
-            return self._surrogate.learn(self._told(curves))
+            known = tuple((s.candidate, s.levels, s.logs.tobytes()) for s in curves)
+            if self._known is None or self._known[0] != known:
+                self._known = (known, self._surrogate.learn(self._told(curves)))
+            return self._known[1]
         nothing = np.zeros((len(self.candidates), BASES))
         spread = np.zeros((len(self.candidates), BASES, BASES))
         trust = 0.0 if self.candidates.prediction is None else 1.0
@@ -145,7 +149,7 @@ class Search:
         spread = self._spread(beliefs)
         hopeful = self._score(middle + 1.5 * spread[:, None, None], here) * chance
         hopeful[closed] = -1
-        rows = np.argsort(-hopeful, kind="stable")[: min(count, 400)]
+        rows = np.argsort(-hopeful, kind="stable")[: min(count, 250)]
         drawn = self._draw(beliefs, rows, self._settings.draws, rng)
         found = np.zeros(count)
         found[rows] = self._score(drawn, here).mean(1)

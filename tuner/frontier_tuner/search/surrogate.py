@@ -116,21 +116,27 @@ class Surrogate:
         tried = curves.candidate
         among = self._kernel.between(tried, tried)
         across = self._kernel.between(np.arange(self._count), tried)
-        return [self._metric(curves, metric, among, across) for metric in range(curves.values.shape[1])]
+        beliefs: list[list[Belief]] = []
+        for metrics in self._alike(curves.values.shape[1]):
+            beliefs.extend(self._metrics(curves, metrics, among, across))
+        return beliefs
 
-    def _metric(self, curves: Curves, metric: int, among: Floats, across: Floats) -> list[Belief]:
+    def _alike(self, count: int) -> list[list[int]]:
+        # The axes are two views of one step time: their amplitudes are learnt together.
+        return [[0, 1], *([metric] for metric in range(2, count))]
+
+    def _metrics(self, curves: Curves, metrics: list[int], among: Floats, across: Floats) -> list[list[Belief]]:
         owner = curves.candidate[curves.start]
         powers = self._powers[owner, curves.level]
         trusts = TRUSTS if self._prior is not None else (0.0,)
         fits = []
+        terms = among.shape[0]
         for trust in trusts:
-            residual = curves.values[:, metric] - self.base(trust)[owner, curves.level, metric]
+            residual = curves.values[:, metrics] - self.base(trust)[owner, curves.level][:, metrics]
             middle = self._middle.copy()
-            terms = among.shape[0]
             middle[:terms] += np.log(1 + (self._hyper.distrust - 1) * (1 - trust))
-            begin = middle
             answer = minimize(
-                self._loss, begin, args=(residual, among, powers, curves.start, middle), jac=True, method="L-BFGS-B",
+                self._loss, middle, args=(residual, among, powers, curves.start, middle), jac=True, method="L-BFGS-B",
                 bounds=list(zip(middle - 3 * self._width, middle + 3 * self._width, strict=True)),
                 options={"maxiter": self._hyper.steps},
             )
@@ -139,9 +145,12 @@ class Surrogate:
         weights = np.exp([fit[0] - top for fit in fits])
         weights /= weights.sum()
         return [
-            self._belief(float(weight), trust, theta, residual, curves.start, powers, among, across)
-            for weight, (_, trust, theta, residual) in zip(weights, fits, strict=True)
-            if weight > 0.02
+            [
+                self._belief(float(weight), trust, theta, residual[:, column], curves.start, powers, among, across)
+                for weight, (_, trust, theta, residual) in zip(weights, fits, strict=True)
+                if weight > 0.02
+            ]
+            for column in range(len(metrics))
         ]
 
     def _unpack(self, theta: Floats, terms: int) -> tuple[Floats, Floats, float, float]:
@@ -161,9 +170,11 @@ class Surrogate:
         lower = np.linalg.cholesky(covariance)
         inverse = np.linalg.inv(covariance)
         pull = inverse @ residual
+        count = residual.shape[1]
         apart = (theta - middle) / self._width
-        loss = 0.5 * float(residual @ pull) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(apart @ apart)
-        push = inverse - np.outer(pull, pull)
+        loss = 0.5 * float((residual * pull).sum()) + count * float(np.log(np.diag(lower)).sum())
+        loss += 0.5 * float(apart @ apart)
+        push = count * inverse - pull @ pull.T
         # Sums over the rungs of each pair of starts, so that a term costs starts² and not rungs².
         starts = int(start.max()) + 1
         block = np.zeros((starts, starts))
