@@ -82,9 +82,7 @@ class StepTimes:
 
     def _dense(self, work: Work) -> Floats:
         shape, split = self.shape, self.split
-        sharded = shape.layers * shape.attention_sharded + shape.dense_layers * shape.feed_forward
-        sharded = sharded + shape.moe_layers * shape.shared * shape.expert
-        weights = sharded / split.tensor + shape.layers * shape.attention_whole
+        weights = shape.sharded / split.tensor + shape.whole
         return self._product(weights * self.formats.dense_bytes, 2 * weights * work.tokens / self.formats.dense_rate)
 
     def _experts(self, work: Work) -> Floats:
@@ -101,15 +99,20 @@ class StepTimes:
         heads = shape.heads / self.split.tensor
         numbers = shape.cached * np.maximum(shape.kv_heads / self.split.tensor, 1)
         rate = self.gpu.flops_16bit * eff.attention
+        bandwidth = self.gpu.bandwidth_bytes_per_s * eff.cache
 
         def reach(context: Floats) -> Floats:
-            return shape.growing_layers * context + shape.window_layers * np.minimum(context, shape.window)
+            grown = shape.growing_layers * np.minimum(context, shape.sparse)
+            return grown + shape.window_layers * np.minimum(context, shape.window)
 
         read = work.decode * reach(work.decode_context)
-        moved = read * numbers * self.formats.cache_bytes / (self.gpu.bandwidth_bytes_per_s * eff.cache)
+        kept = work.decode * (shape.index_bytes * work.decode_context + 2 * shape.state_bytes / self.split.tensor)
+        moved = (read * numbers * self.formats.cache_bytes + kept) / bandwidth
         scored = 2 * read * work.verified * heads * shape.score_width / rate
         prefill = 2 * work.prefill * reach(work.prefill_context) * heads * shape.prefill_width / rate
-        return soft_maximum(moved, scored, eff.sharpness) + prefill
+        indexed = work.prefill * work.prefill_context + work.decode * work.verified * work.decode_context
+        index = 2 * indexed * shape.index_width / (self.gpu.flops_8bit * eff.attention)
+        return soft_maximum(moved, scored, eff.sharpness) + prefill + index
 
     def _head(self, work: Work) -> Floats:
         weights = self.shape.vocabulary * self.shape.hidden / self.split.tensor
@@ -130,7 +133,7 @@ class StepTimes:
         reduce = np.where(split.tensor > 1, self._reduce(work.tokens), 0.0)
         apart = split.attention_data > 1
         after_experts = np.where(apart, self._exchange(work.tokens), reduce)
-        return (shape.layers + shape.dense_layers) * reduce + shape.moe_layers * after_experts
+        return (shape.layers + shape.feed_forward_layers) * reduce + shape.moe_layers * after_experts
 
     def _reduce(self, tokens: Floats) -> Floats:
         """One all-reduce over the tensor parallel group; beyond the domain, a second one between domains."""
