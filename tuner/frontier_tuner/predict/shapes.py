@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from frontier_tuner.facts import GPUFacts, ModelFacts
+from frontier_tuner.facts import EIGHT_BITS, SIXTEEN_BITS, GPUFacts, ModelFacts
 from frontier_tuner.predict import Floats
 from frontier_tuner.predict.deployment import Deployment, Pool
 from frontier_tuner.predict.efficiency import Efficiencies
@@ -25,15 +25,21 @@ class Formats:
         dense_bytes: Bytes per weight of the dense part.
         expert_bytes: Bytes per weight of the experts.
         cache_bytes: Bytes per cached number.
+        dense_bandwidth: Bytes per second at which dense weights are read.
+        expert_bandwidth: The same for experts.
         dense_rate: Operations per second that dense products reach.
         expert_rate: Operations per second that experts reach.
+        dynamic: 1 where dense activations are quantized while the engine runs, else 0.
     """
 
     dense_bytes: Floats
     expert_bytes: Floats
     cache_bytes: Floats
+    dense_bandwidth: Floats
+    expert_bandwidth: Floats
     dense_rate: Floats
     expert_rate: Floats
+    dynamic: Floats
 
 
 def formats(
@@ -43,6 +49,7 @@ def formats(
     share = {
         "16bit": efficiencies.flops_16bit,
         "8bit": efficiencies.flops_8bit,
+        "8bit_block": efficiencies.flops_8bit_block,
         "mx8bit": efficiencies.flops_8bit,
         "int8": efficiencies.flops_8bit,
         "4bit": efficiencies.flops_4bit,
@@ -53,6 +60,11 @@ def formats(
         native = reached > gpu.flops_16bit
         return reached * (share[precision.compute] if native else share["16bit"])
 
+    def bandwidth(precision: Precision) -> float:
+        wide = efficiencies.memory_8bit if precision.bits < SIXTEEN_BITS else efficiencies.memory
+        reached = efficiencies.memory_4bit if precision.bits < EIGHT_BITS else wide
+        return gpu.bandwidth_bytes_per_s * reached
+
     pairs = [(m, d) for m, d in zip(models, deployments, strict=True)]
     dense = [_resolved(d.dense, m.dense_precision, d) for m, d in pairs]
     experts = [_resolved(d.experts, m.expert_precision, d) for m, d in pairs]
@@ -61,8 +73,11 @@ def formats(
         dense_bytes=column([p.bits / 8 for p in dense]),
         expert_bytes=column([p.bits / 8 for p in experts]),
         cache_bytes=column([p.bits / 8 for p in caches]),
+        dense_bandwidth=column([bandwidth(p) for p in dense]),
+        expert_bandwidth=column([bandwidth(p) for p in experts]),
         dense_rate=column([rate(p) for p in dense]),
         expert_rate=column([rate(p) for p in experts]),
+        dynamic=column([p.dynamic for p in dense]),
     )
 
 
@@ -141,6 +156,9 @@ class Shape:
         score_width: Numbers multiplied per head and pair of tokens while decoding, keys and values together.
         prefill_width: The same while prefilling.
         embeddings: Weights of the embeddings.
+        latent_layers: Layers with latent attention.
+        index_layers: Layers with an index of their own.
+        linear_layers: Layers with linear attention.
     """
 
     layers: Floats
@@ -168,6 +186,9 @@ class Shape:
     score_width: Floats
     prefill_width: Floats
     embeddings: Floats
+    latent_layers: Floats
+    index_layers: Floats
+    linear_layers: Floats
 
 
 def shape(models: Sequence[ModelFacts]) -> Shape:
@@ -209,4 +230,7 @@ def _numbers(m: ModelFacts) -> dict[str, float]:
         "score_width": 2 * m.kv_lora_rank + m.rope_head_dim if m.mla else m.head_dim + value_dim,
         "prefill_width": m.head_dim + value_dim,
         "embeddings": m.vocabulary * m.hidden * (1 if m.tied_embeddings else 2),
+        "latent_layers": m.attention_layers if m.mla else 0,
+        "index_layers": m.index_layers,
+        "linear_layers": m.linear_layers,
     }
