@@ -126,7 +126,7 @@ def mixed(times: StepTimes, demand: Demand, load: Floats, ranks: Floats) -> Call
         chunks = np.ceil(demand.new / np.minimum(chunk, demand.new) - 1e-9)
         turn = demand.new / chunk * with_prompt
         queue = turn * share / (2 * np.maximum(1 - share, 1e-6)) + eff.burst * load / ranks * turn
-        ttft = step / 2 + chunks * with_prompt + queue
+        ttft = eff.arrival_seconds + step / 2 + chunks * with_prompt + queue
         in_flight = ranks * (decoding + rate * ttft)
         return State(np.where(share < 1, in_flight, np.inf), rate * ranks, step / demand.yielded, ttft)
 
@@ -160,7 +160,7 @@ def divided(
         share = rate / most
         # Sakasegawa's approximation of the wait for one of several servers, 1977.
         queue = share ** (np.sqrt(2 * (servers + 1)) - 1) / (2 * servers * np.maximum(1 - share, 1e-6)) * each
-        ttft = alone + queue + eff.burst * load / servers * each + transfer
+        ttft = eff.arrival_seconds + alone + queue + eff.burst * load / servers * each + transfer
         in_flight = ranks * decoding + rate * ttft
         return State(np.where(share < 1, in_flight, np.inf), rate, step / demand.yielded, ttft)
 

@@ -23,9 +23,7 @@ def weight_bytes(shape: Shape, split: Split, formats: Formats, draft_layers: Flo
     """
     share = np.ceil(shape.layers / split.pipeline) / shape.layers
     extra = np.where(draft_layers > 0, draft_layers / shape.layers, 0.0)
-    dense = shape.layers * shape.attention_sharded + shape.dense_layers * shape.feed_forward
-    dense = (dense + shape.moe_layers * shape.shared * shape.expert) / split.tensor
-    dense = dense + shape.layers * shape.attention_whole
+    dense = shape.sharded / split.tensor + shape.whole
     experts = shape.moe_layers * shape.experts * shape.expert / (split.expert * split.moe_tensor)
     layers = dense * formats.dense_bytes + experts * formats.expert_bytes
     single = shape.vocabulary * shape.hidden
@@ -41,7 +39,8 @@ def cache_bytes_per_sequence(shape: Shape, split: Split, formats: Formats, token
     numbers = shape.cached * np.maximum(shape.kv_heads / split.tensor, 1)
     share = np.ceil(shape.layers / split.pipeline) / shape.layers
     held = shape.growing_layers * tokens + shape.window_layers * np.minimum(tokens, shape.window)
-    return held * share * numbers * formats.cache_bytes
+    kept = shape.index_bytes * tokens + shape.state_bytes / split.tensor
+    return (held * numbers * formats.cache_bytes + kept) * share
 
 
 def activation_bytes(shape: Shape, split: Split, tokens: Floats) -> Floats:
@@ -51,10 +50,9 @@ def activation_bytes(shape: Shape, split: Split, tokens: Floats) -> Floats:
     output head the logits of some tokens.
     """
     stream = tokens * shape.hidden * ACTIVATION_BYTES * LIVE_COPIES
-    wide = 2 * tokens * shape.feed_forward / (3 * shape.hidden) / split.tensor * ACTIVATION_BYTES
+    wide = 2 * tokens * shape.feed_forward_width / split.tensor * ACTIVATION_BYTES
     met = tokens * split.attention_data * shape.per_token / split.expert
-    width = shape.expert / (3 * shape.hidden)
-    routed = met * (2 * shape.hidden + 3 * width / split.moe_tensor) * ACTIVATION_BYTES
+    routed = met * (2 * shape.hidden + 3 * shape.expert_width / split.moe_tensor) * ACTIVATION_BYTES
     return stream + wide + np.where(shape.moe_layers > 0, routed, 0.0)
 
 

@@ -17,12 +17,14 @@ class Precision:
     Attributes:
         name: Its normalised name.
         bits: Bits per number, scales included.
-        compute: The arithmetic that it uses: `16bit`, `8bit`, `int8` or `4bit`.
+        compute: The arithmetic that it uses: `16bit`, `8bit`, `8bit_block`, `mx8bit`, `int8` or `4bit`.
+        dynamic: Whether activations are scaled while the engine runs, by kernels of their own.
     """
 
     name: str
     bits: float
     compute: str
+    dynamic: bool = False
 
 
 PRECISIONS = MappingProxyType(
@@ -30,16 +32,16 @@ PRECISIONS = MappingProxyType(
         precision.name: precision
         for precision in (
             Precision("bf16", 16, "16bit"),
-            Precision("fp8", 8, "8bit"),  # activations scaled while the engine runs
+            Precision("fp8", 8, "8bit", dynamic=True),  # activations scaled while the engine runs
             Precision("fp8_static", 8, "8bit"),  # activation scales come with the checkpoint
-            Precision("fp8_block", 8, "8bit"),  # one scale per 128 x 128 weights
-            Precision("int8", 8, "int8"),
+            Precision("fp8_block", 8, "8bit_block", dynamic=True),  # one scale per 128 x 128 weights
+            Precision("int8", 8, "int8", dynamic=True),
             Precision("int8_weights", 8, "16bit"),
-            Precision("nvfp4", 4.5, "4bit"),  # an 8-bit scale for 16 numbers
+            Precision("nvfp4", 4.5, "4bit", dynamic=True),  # an 8-bit scale for 16 numbers
             Precision("nvfp4_weights", 4.5, "16bit"),
-            Precision("mxfp4", 4.25, "4bit"),  # an 8-bit scale for 32 numbers
+            Precision("mxfp4", 4.25, "4bit", dynamic=True),  # an 8-bit scale for 32 numbers
             Precision("mxfp4_weights", 4.25, "16bit"),
-            Precision("mxfp4_fp8", 4.25, "8bit"),
+            Precision("mxfp4_fp8", 4.25, "mx8bit"),  # 8-bit activations where the hardware scales small groups
             Precision("int4_weights", 4.25, "16bit"),  # a 16-bit scale and zero for about 128 numbers
             Precision("int4_fp8", 4.25, "8bit"),
         )
@@ -102,5 +104,11 @@ def operations_per_second(gpu: GPUFacts, compute: str) -> float:
 
     Where the hardware has none for a format, kernels widen the numbers and compute in 16 bits.
     """
-    rate = {"8bit": gpu.flops_8bit, "int8": gpu.flops_int8, "4bit": gpu.flops_4bit}.get(compute, gpu.flops_16bit)
-    return rate or gpu.flops_16bit
+    rates = {
+        "8bit": gpu.flops_8bit,
+        "8bit_block": gpu.flops_8bit,
+        "mx8bit": gpu.flops_8bit if gpu.flops_4bit else 0.0,  # came with the same generation
+        "int8": gpu.flops_int8,
+        "4bit": gpu.flops_4bit,
+    }
+    return rates.get(compute) or gpu.flops_16bit

@@ -134,9 +134,8 @@ class Roofline:
     def _times(
         self, kinds: Shape, precisions: Formats, deployments: Sequence[Deployment], pools: Sequence[Pool]
     ) -> StepTimes:
-        eff = self.efficiencies
-        launch = column([eff.layer_seconds if d.graphs else eff.eager_layer_seconds for d in deployments])
-        return StepTimes(self.gpu, kinds, split(pools), precisions, eff, launch)
+        graphs = column([d.graphs for d in deployments])
+        return StepTimes(self.gpu, kinds, split(pools), precisions, self.efficiencies, graphs)
 
     def _memory(self, times: StepTimes, demand: Demand, *, prefills: bool) -> tuple[Floats, Floats]:
         """Return (n, 1) bytes that must fit before the engine starts, and of the cache of one finished sequence."""

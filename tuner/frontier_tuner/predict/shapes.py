@@ -1,11 +1,11 @@
 """Deployments and models as columns of numbers, one row for each configuration, so that all are predicted at once."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from frontier_tuner.facts import GPUFacts, ModelFacts
+from frontier_tuner.facts import EIGHT_BITS, SIXTEEN_BITS, GPUFacts, ModelFacts
 from frontier_tuner.predict import Floats
 from frontier_tuner.predict.deployment import Deployment, Pool
 from frontier_tuner.predict.efficiency import Efficiencies
@@ -25,15 +25,21 @@ class Formats:
         dense_bytes: Bytes per weight of the dense part.
         expert_bytes: Bytes per weight of the experts.
         cache_bytes: Bytes per cached number.
+        dense_bandwidth: Bytes per second at which dense weights are read.
+        expert_bandwidth: The same for experts.
         dense_rate: Operations per second that dense products reach.
         expert_rate: Operations per second that experts reach.
+        dynamic: 1 where dense activations are quantized while the engine runs, else 0.
     """
 
     dense_bytes: Floats
     expert_bytes: Floats
     cache_bytes: Floats
+    dense_bandwidth: Floats
+    expert_bandwidth: Floats
     dense_rate: Floats
     expert_rate: Floats
+    dynamic: Floats
 
 
 def formats(
@@ -43,6 +49,8 @@ def formats(
     share = {
         "16bit": efficiencies.flops_16bit,
         "8bit": efficiencies.flops_8bit,
+        "8bit_block": efficiencies.flops_8bit_block,
+        "mx8bit": efficiencies.flops_8bit,
         "int8": efficiencies.flops_8bit,
         "4bit": efficiencies.flops_4bit,
     }
@@ -52,16 +60,24 @@ def formats(
         native = reached > gpu.flops_16bit
         return reached * (share[precision.compute] if native else share["16bit"])
 
+    def bandwidth(precision: Precision) -> float:
+        wide = efficiencies.memory_8bit if precision.bits < SIXTEEN_BITS else efficiencies.memory
+        reached = efficiencies.memory_4bit if precision.bits < EIGHT_BITS else wide
+        return gpu.bandwidth_bytes_per_s * reached
+
     pairs = [(m, d) for m, d in zip(models, deployments, strict=True)]
-    dense = [_resolved(d.dense, m.dense_format, d) for m, d in pairs]
-    experts = [_resolved(d.experts, m.weight_format_name, d) for m, d in pairs]
-    caches = [_resolved(d.cache, "bf16", None) for _, d in pairs]
+    dense = [_resolved(d.dense, m.dense_precision, d) for m, d in pairs]
+    experts = [_resolved(d.experts, m.expert_precision, d) for m, d in pairs]
+    caches = [_resolved(d.cache, m.cache_format, None) for m, d in pairs]
     return Formats(
         dense_bytes=column([p.bits / 8 for p in dense]),
         expert_bytes=column([p.bits / 8 for p in experts]),
         cache_bytes=column([p.bits / 8 for p in caches]),
+        dense_bandwidth=column([bandwidth(p) for p in dense]),
+        expert_bandwidth=column([bandwidth(p) for p in experts]),
         dense_rate=column([rate(p) for p in dense]),
         expert_rate=column([rate(p) for p in experts]),
+        dynamic=column([p.dynamic for p in dense]),
     )
 
 
@@ -118,83 +134,103 @@ class Shape:
         layers: Decoder layers.
         hidden: Width of the residual stream.
         vocabulary: Tokens in the vocabulary.
-        attention_sharded: Weights of one layer's attention that tensor parallelism splits.
-        attention_whole: Weights of one layer's attention that every GPU holds: the down-projections of MLA.
-        dense_layers: Layers with a dense feed-forward block.
-        feed_forward: Weights of one dense feed-forward block.
+        sharded: Weights outside of routed experts and embeddings that tensor parallelism splits.
+        whole: Those that every GPU holds: the down-projections of MLA.
+        feed_forward_layers: Layers with a dense feed-forward block.
+        feed_forward_width: Width of that block.
         moe_layers: Layers with experts.
         expert: Weights of one expert.
+        expert_width: Width of one expert.
         experts: Routed experts of a layer; 1 where there are none, so that it can be divided by.
         per_token: Routed experts of a token.
-        shared: Experts that every token uses.
         growing_layers: Layers whose cache grows with the context.
         window_layers: Layers whose cache stops at the window.
         window: That window in tokens.
+        sparse: Tokens that a query attends to at most; infinite where attention is not sparse.
+        index_bytes: Bytes that one token adds to the indexes of all layers.
+        index_width: Numbers multiplied for each pair of tokens in the indexes of all layers.
+        state_bytes: Bytes that a sequence keeps in all layers of linear attention.
         heads: Query heads.
         kv_heads: Key/value heads; 1 for MLA, whose cache no GPU splits.
         cached: Numbers cached per token, layer and KV head (both key and value), or in all for MLA.
         score_width: Numbers multiplied per head and pair of tokens while decoding, keys and values together.
         prefill_width: The same while prefilling.
         embeddings: Weights of the embeddings.
+        latent_layers: Layers with latent attention.
+        index_layers: Layers with an index of their own.
+        linear_layers: Layers with linear attention.
     """
 
     layers: Floats
     hidden: Floats
     vocabulary: Floats
-    attention_sharded: Floats
-    attention_whole: Floats
-    dense_layers: Floats
-    feed_forward: Floats
+    sharded: Floats
+    whole: Floats
+    feed_forward_layers: Floats
+    feed_forward_width: Floats
     moe_layers: Floats
     expert: Floats
+    expert_width: Floats
     experts: Floats
     per_token: Floats
-    shared: Floats
     growing_layers: Floats
     window_layers: Floats
     window: Floats
+    sparse: Floats
+    index_bytes: Floats
+    index_width: Floats
+    state_bytes: Floats
     heads: Floats
     kv_heads: Floats
     cached: Floats
     score_width: Floats
     prefill_width: Floats
     embeddings: Floats
+    latent_layers: Floats
+    index_layers: Floats
+    linear_layers: Floats
 
 
 def shape(models: Sequence[ModelFacts]) -> Shape:
     """Return the numbers of n models."""
+    # One model answers for many configurations, so each is asked once.
+    distinct = {id(model): model for model in models}
+    numbers = {key: _numbers(model) for key, model in distinct.items()}
+    return Shape(**{field.name: column([numbers[id(m)][field.name] for m in models]) for field in fields(Shape)})
 
-    def of(number: Callable[[ModelFacts], float]) -> Floats:
-        # One model answers for many configurations, so each is asked once.
-        known = {id(m): number(m) for m in {id(m): m for m in models}.values()}
-        return column([known[id(m)] for m in models])
 
-    def value_dim(m: ModelFacts) -> int:
-        return m.value_head_dim or m.head_dim
-
-    def whole(m: ModelFacts) -> int:
-        return m.hidden * (m.q_lora_rank + m.kv_lora_rank + m.rope_head_dim) if m.mla else 0
-
-    return Shape(
-        layers=of(lambda m: m.layers),
-        hidden=of(lambda m: m.hidden),
-        vocabulary=of(lambda m: m.vocabulary),
-        attention_sharded=of(lambda m: m.attention_parameters() - whole(m)),
-        attention_whole=of(whole),
-        dense_layers=of(lambda m: m.layers - m.moe_layers),
-        feed_forward=of(lambda m: 3 * m.hidden * m.intermediate),
-        moe_layers=of(lambda m: m.moe_layers),
-        expert=of(lambda m: 3 * m.hidden * m.expert_intermediate),
-        experts=of(lambda m: max(1, m.experts)),
-        per_token=of(lambda m: m.experts_per_token),
-        shared=of(lambda m: m.shared_experts),
-        growing_layers=of(lambda m: m.layers - m.sliding_layers),
-        window_layers=of(lambda m: m.sliding_layers),
-        window=of(lambda m: m.sliding_window),
-        heads=of(lambda m: m.heads),
-        kv_heads=of(lambda m: 1 if m.mla else m.kv_heads),
-        cached=of(lambda m: m.kv_lora_rank + m.rope_head_dim if m.mla else 2 * m.head_dim),
-        score_width=of(lambda m: 2 * m.kv_lora_rank + m.rope_head_dim if m.mla else 2 * m.head_dim),
-        prefill_width=of(lambda m: m.head_dim + value_dim(m)),
-        embeddings=of(lambda m: m.vocabulary * m.hidden * (1 if m.tied_embeddings else 2)),
-    )
+def _numbers(m: ModelFacts) -> dict[str, float]:
+    value_dim = m.value_head_dim or m.head_dim
+    whole = m.hidden * (m.q_lora_rank + m.kv_lora_rank + m.rope_head_dim) if m.mla else 0
+    mixers = m.attention_layers * (m.attention_parameters() - whole) + m.linear_layers * m.linear_weights
+    blocks = m.feed_forward_layers * m.feed_forward_parameters() + m.moe_layers * m.shared_parameters()
+    return {
+        "layers": m.layers,
+        "hidden": m.hidden,
+        "vocabulary": m.vocabulary,
+        "sharded": mixers + blocks,
+        "whole": m.attention_layers * whole,
+        "feed_forward_layers": m.feed_forward_layers,
+        "feed_forward_width": m.intermediate,
+        "moe_layers": m.moe_layers,
+        "expert": m.expert_parameters(),
+        "expert_width": m.expert_intermediate,
+        "experts": max(1, m.experts),
+        "per_token": m.experts_per_token,
+        "growing_layers": m.growing_layers,
+        "window_layers": m.sliding_layers,
+        "window": m.sliding_window,
+        "sparse": m.sparse_tokens or np.inf,
+        "index_bytes": m.index_layers * m.index_dim,
+        "index_width": m.index_layers * m.index_heads * m.index_dim,
+        "state_bytes": m.linear_layers * m.linear_state_bytes,
+        "heads": m.heads,
+        "kv_heads": 1 if m.mla else m.kv_heads,
+        "cached": m.kv_lora_rank + m.rope_head_dim if m.mla else m.head_dim + value_dim,
+        "score_width": 2 * m.kv_lora_rank + m.rope_head_dim if m.mla else m.head_dim + value_dim,
+        "prefill_width": m.head_dim + value_dim,
+        "embeddings": m.vocabulary * m.hidden * (1 if m.tied_embeddings else 2),
+        "latent_layers": m.attention_layers if m.mla else 0,
+        "index_layers": m.index_layers,
+        "linear_layers": m.linear_layers,
+    }

@@ -52,7 +52,7 @@ class StepTimes:
         split: How they are split.
         formats: Their precisions.
         efficiencies: How far hardware stays behind its data sheet.
-        layer_seconds: (n, 1) overhead of a layer, which depends on whether steps are captured as graphs.
+        graphs: (n, 1) 1 where decode steps are captured as graphs, else 0.
     """
 
     gpu: GPUFacts
@@ -60,7 +60,7 @@ class StepTimes:
     split: Split
     formats: Formats
     efficiencies: Efficiencies
-    layer_seconds: Floats
+    graphs: Floats
 
     def seconds(self, work: Work) -> Floats:
         """Return the time of one step through all layers, seconds."""
@@ -68,7 +68,11 @@ class StepTimes:
         stages = self.split.pipeline
         uneven = np.ceil(layers / stages) * stages / layers
         body = self._dense(work) + self._experts(work) + self._attention(work) + self._talk(work)
-        body = body + self._activations(work) + layers * self.layer_seconds
+        body = body + self._activations(work) + self._overhead()
+        launched = np.where(
+            (work.prefill > 0) | (self.graphs == 0), layers * self.efficiencies.eager_layer_seconds, 0.0
+        )
+        body = np.maximum(body, launched)
         handover = self._sent(work.tokens) / self._link() + HANDOVER_SECONDS
         body = body * uneven + (stages - 1) * handover
         eff = self.efficiencies
@@ -78,59 +82,83 @@ class StepTimes:
         """Return the time to draft one token with so many extra layers and the output head; 0 without layers."""
         share = layers / self.shape.layers
         parts = self._dense(work) + self._experts(work) + self._attention(work) + self._talk(work)
-        return np.where(layers > 0, (parts + self.shape.layers * self.layer_seconds) * share + self._head(work), 0.0)
+        return np.where(layers > 0, (parts + self._overhead()) * share + self._head(work), 0.0)
+
+    def _overhead(self) -> Floats:
+        shape, eff = self.shape, self.efficiencies
+        seconds: Floats = (
+            shape.layers * (eff.layer_seconds + eff.quantize_seconds * self.formats.dynamic)
+            + shape.moe_layers * eff.moe_layer_seconds
+            + shape.latent_layers * eff.latent_layer_seconds
+            + shape.index_layers * eff.index_layer_seconds
+            + shape.linear_layers * eff.linear_layer_seconds
+        )
+        return seconds
 
     def _dense(self, work: Work) -> Floats:
-        shape, split = self.shape, self.split
-        sharded = shape.layers * shape.attention_sharded + shape.dense_layers * shape.feed_forward
-        sharded = sharded + shape.moe_layers * shape.shared * shape.expert
-        weights = sharded / split.tensor + shape.layers * shape.attention_whole
-        return self._product(weights * self.formats.dense_bytes, 2 * weights * work.tokens / self.formats.dense_rate)
+        shape, formats = self.shape, self.formats
+        weights = shape.sharded / self.split.tensor + shape.whole
+        moved = weights * formats.dense_bytes / formats.dense_bandwidth
+        return self._either(moved, 2 * weights * work.tokens / formats.dense_rate)
 
     def _experts(self, work: Work) -> Floats:
+        """Weights of the experts that are met and arithmetic of the tokens routed to them, on the busiest rank."""
         shape, split, eff = self.shape, self.split, self.efficiencies
         tokens = work.tokens * split.attention_data
         used = 1 - (1 - shape.per_token / shape.experts) ** tokens
-        sharded = shape.moe_layers * shape.expert / (split.expert * split.moe_tensor)
-        skew = 1 + eff.expert_skew * (1 - 1 / split.expert)
-        moved = shape.experts * used * sharded * self.formats.expert_bytes
-        return self._product(moved, 2 * sharded * shape.per_token * tokens * skew / self.formats.expert_rate)
+        own = shape.experts / split.expert
+        met = np.minimum(own, self._busiest(own * used))
+        routed = self._busiest(shape.per_token * tokens / split.expert)
+        routed = routed * (1 + eff.expert_skew * (1 - 1 / split.expert))
+        each = shape.moe_layers * shape.expert / split.moe_tensor
+        moved = met * each * self.formats.expert_bytes / self.formats.expert_bandwidth
+        return self._either(moved, 2 * routed * each / self.formats.expert_rate)
+
+    def _busiest(self, mean: Floats) -> Floats:
+        """The largest of as many random counts as there are expert ranks: their mean and some standard deviations."""
+        spread = self.efficiencies.expert_spread * np.sqrt(2 * np.log(self.split.expert) * mean)
+        busiest: Floats = mean + spread
+        return busiest
 
     def _attention(self, work: Work) -> Floats:
         shape, eff = self.shape, self.efficiencies
         heads = shape.heads / self.split.tensor
         numbers = shape.cached * np.maximum(shape.kv_heads / self.split.tensor, 1)
         rate = self.gpu.flops_16bit * eff.attention
+        bandwidth = self.gpu.bandwidth_bytes_per_s * eff.cache
 
         def reach(context: Floats) -> Floats:
-            return shape.growing_layers * context + shape.window_layers * np.minimum(context, shape.window)
+            grown = shape.growing_layers * np.minimum(context, shape.sparse)
+            return grown + shape.window_layers * np.minimum(context, shape.window)
 
         read = work.decode * reach(work.decode_context)
-        moved = read * numbers * self.formats.cache_bytes / (self.gpu.bandwidth_bytes_per_s * eff.cache)
+        kept = work.decode * (shape.index_bytes * work.decode_context + 2 * shape.state_bytes / self.split.tensor)
+        moved = (read * numbers * self.formats.cache_bytes + kept) / bandwidth
         scored = 2 * read * work.verified * heads * shape.score_width / rate
         prefill = 2 * work.prefill * reach(work.prefill_context) * heads * shape.prefill_width / rate
-        return soft_maximum(moved, scored, eff.sharpness) + prefill
+        indexed = work.prefill * work.prefill_context + work.decode * work.verified * work.decode_context
+        index = 2 * indexed * shape.index_width / (self.gpu.flops_8bit * eff.attention)
+        return self._either(moved, scored) + prefill + index
 
     def _head(self, work: Work) -> Floats:
         weights = self.shape.vocabulary * self.shape.hidden / self.split.tensor
         tokens = work.decode * work.verified
-        rate = self.gpu.flops_16bit * self.efficiencies.flops_16bit
-        return self._product(weights * ACTIVATION_BYTES, 2 * weights * tokens / rate)
+        moved = weights * ACTIVATION_BYTES / (self.gpu.bandwidth_bytes_per_s * self.efficiencies.memory)
+        return self._either(moved, 2 * weights * tokens / (self.gpu.flops_16bit * self.efficiencies.flops_16bit))
 
     def _activations(self, work: Work) -> Floats:
         moved = work.tokens * self.shape.hidden * self.efficiencies.token_bytes * self.shape.layers
         return moved / self.gpu.bandwidth_bytes_per_s
 
-    def _product(self, moved: Floats, arithmetic_seconds: Floats) -> Floats:
-        eff = self.efficiencies
-        return soft_maximum(moved / (self.gpu.bandwidth_bytes_per_s * eff.memory), arithmetic_seconds, eff.sharpness)
+    def _either(self, moving: Floats, computing: Floats) -> Floats:
+        return soft_maximum(moving, computing, self.efficiencies.sharpness)
 
     def _talk(self, work: Work) -> Floats:
         shape, split = self.shape, self.split
         reduce = np.where(split.tensor > 1, self._reduce(work.tokens), 0.0)
         apart = split.attention_data > 1
         after_experts = np.where(apart, self._exchange(work.tokens), reduce)
-        return (shape.layers + shape.dense_layers) * reduce + shape.moe_layers * after_experts
+        return (shape.layers + shape.feed_forward_layers) * reduce + shape.moe_layers * after_experts
 
     def _reduce(self, tokens: Floats) -> Floats:
         """One all-reduce over the tensor parallel group; beyond the domain, a second one between domains."""
