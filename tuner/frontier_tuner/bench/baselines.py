@@ -1,0 +1,186 @@
+"""The rivals: Optuna's samplers over the flat space, and a prior's ranking, each through the same ladder.
+
+What made a baseline stronger was given to it: a proposal is repaired to the nearest candidate that was not tried yet, a
+start yields a whole curve (but for `tpe-point`, which is what others run), a crash is told as a constraint, and the
+value told is that of the best rung that holds every demand.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import optuna
+from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
+from optuna.trial import Trial
+
+from frontier_tuner.bench.arena import Arena, Rung
+from frontier_tuner.bench.climb import climb, levels_of
+from frontier_tuner.bench.flat import FlatSpace
+from frontier_tuner.bench.goal import GoalError
+from frontier_tuner.predict import Floats, Prediction
+from frontier_tuner.search.candidates import Integers
+
+OPENING = 10
+"""Random trials before a sampler learns, Optuna's own default; as many picks of the prior where it opens."""
+POPULATION = 8
+"""Of NSGA-II: with Optuna's 50 it would be random search at these budgets."""
+FAILED = "start"
+
+Sampler = Callable[[int], BaseSampler]
+
+
+def tpe(seed: int) -> BaseSampler:
+    """Return Optuna's TPE, multivariate."""
+    return TPESampler(seed=seed, multivariate=True, n_startup_trials=OPENING)
+
+
+def gp(seed: int) -> BaseSampler:
+    """Return Optuna's Gaussian process sampler; needs torch."""
+    from optuna.samplers import GPSampler  # noqa: PLC0415 - needs torch
+
+    return GPSampler(seed=seed, n_startup_trials=OPENING, deterministic_objective=False)
+
+
+def nsga2(seed: int) -> BaseSampler:
+    """Return Optuna's NSGA-II with a population that fits the budget."""
+    return NSGAIISampler(seed=seed, population_size=POPULATION)
+
+
+def botorch(seed: int) -> BaseSampler:
+    """Return BoTorch's sampler; needs optuna-integration and botorch."""
+    from optuna_integration import BoTorchSampler  # noqa: PLC0415 - needs torch
+
+    def constraints(trial: optuna.trial.FrozenTrial) -> Sequence[float]:
+        return [float(value) for value in trial.constraints.values()]
+
+    return BoTorchSampler(constraints_func=constraints, n_startup_trials=OPENING, seed=seed)
+
+
+def run_random(arena: Arena, seed: int, starts: int) -> None:
+    """Start candidates in a random order, none twice."""
+    order = np.random.default_rng(seed).permutation(len(arena.candidates))
+    for index in order[:starts]:
+        _whole_curve(arena, int(index))
+
+
+def run_prior(arena: Arena, seed: int, starts: int) -> None:
+    """Start candidates in the order of what the prior says of them at the target."""
+    for index in prior_ranking(arena)[:starts]:
+        _whole_curve(arena, int(index))
+
+
+def run_optuna(arena: Arena, seed: int, starts: int, sampler: Sampler, *, opening: Sequence[int] = ()) -> None:
+    """Let a sampler propose each start and tell it the best value of the curve.
+
+    Args:
+        arena: Where to start engines.
+        seed: Of the sampler.
+        starts: Starts to spend.
+        sampler: Makes the sampler.
+        opening: Candidates to start first.
+    """
+    space = FlatSpace.of(arena.candidates)
+    study = _study(sampler, seed)
+    for index in opening:
+        study.enqueue_trial(dict(space.encode(index)))
+    free = np.ones(len(arena.candidates), dtype=bool)
+    for _ in range(starts):
+        trial = study.ask()
+        index = space.nearest(space.suggest(trial), free)
+        free[index] = False
+        _tell(study, trial, arena, _whole_curve(arena, index))
+
+
+def run_opened(arena: Arena, seed: int, starts: int, sampler: Sampler) -> None:
+    """Let the prior pick the opening, then a sampler."""
+    run_optuna(arena, seed, starts, sampler, opening=[int(index) for index in prior_ranking(arena)[:OPENING]])
+
+
+def run_point(arena: Arena, seed: int, starts: int, sampler: Sampler) -> None:
+    """Let a sampler propose an engine and one level of load for each start; an engine may come again."""
+    space = FlatSpace.of(arena.candidates)
+    study = _study(sampler, seed)
+    count = arena.candidates.concurrency.shape[1]
+    everything = np.ones(len(arena.candidates), dtype=bool)
+    for _ in range(starts):
+        trial = study.ask()
+        index = space.nearest(space.suggest(trial), everything)
+        wanted = trial.suggest_int("load", 0, count - 1)
+        run = arena.start(index)
+        rungs: list[Rung] | None = None
+        if run is not None:
+            level = min(levels_of(arena, run), key=lambda each: (abs(each - wanted), each))
+            rung = run.measure(level)
+            rungs = [rung] if rung is not None else []
+        _tell(study, trial, arena, rungs)
+
+
+def prior_ranking(arena: Arena) -> Integers:
+    """Return all candidates, the one with the best predicted value at the target first; what cannot fit comes last.
+
+    Raises:
+        GoalError: The arena has no prior.
+    """
+    prediction = arena.candidates.prediction
+    if prediction is None:
+        raise GoalError("a method that follows the prior needs one: give --prior roofline or --prior wrong")
+    fits = fitting(prediction)
+    held = np.asarray(arena.goal.feasible(prediction)) & fits
+    value = np.where(held, _value(arena, prediction), 0.0).max(1)
+    # Among those of which none is expected to hold, the nearest to holding.
+    near = np.where(fits, _nearness(arena, prediction), -np.inf).max(1)
+    return np.lexsort((np.arange(len(value)), -near, -value)).astype(np.int64)
+
+
+def fitting(prediction: Prediction) -> np.ndarray:
+    """Return (n, L) whether a level is expected to fit the memory; where its size is not known, it does."""
+    roomy = np.isnan(prediction.capacity)[:, None] | (prediction.memory <= prediction.capacity[:, None])
+    starts = np.isnan(prediction.capacity) | (prediction.start_memory <= prediction.capacity)
+    return np.asarray(roomy & starts[:, None])
+
+
+def _value(arena: Arena, curves: Rung | Prediction) -> Floats:
+    """Return what the target maximises, for each point."""
+    speed, throughput = np.asarray(curves.user_speed), np.asarray(curves.throughput)
+    match arena.target.policy:
+        case "MinCost" | "MaxThroughput" | "AtUserSpeed":
+            return throughput
+        case "MinLatency" | "AtCost":
+            return speed
+        case "Knee":
+            # Where the ends of the frontier are not known yet, the product rises towards the knee all the same.
+            return np.asarray(np.sqrt(speed * throughput))
+
+
+def _nearness(arena: Arena, curves: Rung | Prediction) -> Floats:
+    """Return the worst slack of each point, not above 0."""
+    slacks = [np.asarray(slack) for _, slack in arena.goal.slacks(curves)]
+    shape = np.shape(np.asarray(curves.throughput))
+    worst = np.minimum.reduce([*slacks, np.zeros(shape)])
+    return np.where(np.isnan(worst), -np.inf, worst)
+
+
+def _whole_curve(arena: Arena, index: int) -> list[Rung] | None:
+    run = arena.start(index)
+    return None if run is None else climb(arena, run)
+
+
+def _study(sampler: Sampler, seed: int) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.create_study(direction="maximize", sampler=sampler(seed))
+
+
+def _tell(study: optuna.Study, trial: Trial, arena: Arena, rungs: Sequence[Rung] | None) -> None:
+    """Tell the best value of the rungs that hold all demands; else by how much the nearest rung misses them."""
+    trial.set_constraint(FAILED, 0.0 if rungs else 1.0)
+    if not rungs:
+        trial.set_constraint("goal", 1.0)
+        study.tell(trial, 0.0)
+        return
+    held = [rung for rung in rungs if arena.goal.feasible(rung)]
+    nearest = max(float(_nearness(arena, rung)) for rung in rungs)
+    trial.set_constraint("goal", 0.0 if held else -nearest)
+    best = max(float(_value(arena, rung)) for rung in (held or rungs))
+    study.tell(trial, best)
