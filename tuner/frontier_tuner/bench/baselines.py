@@ -5,6 +5,7 @@ start yields a whole curve (but for `tpe-point`, which is what others run), a cr
 value told is that of the best rung that holds every demand.
 """
 
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -48,12 +49,13 @@ def nsga2(seed: int) -> BaseSampler:
 
 def botorch(seed: int) -> BaseSampler:
     """Return BoTorch's sampler; needs optuna-integration and botorch."""
-    from optuna_integration import BoTorchSampler  # noqa: PLC0415 - needs torch
+    integration = importlib.import_module("optuna_integration")
 
     def constraints(trial: optuna.trial.FrozenTrial) -> Sequence[float]:
         return [float(value) for value in trial.constraints.values()]
 
-    return BoTorchSampler(constraints_func=constraints, n_startup_trials=OPENING, seed=seed)
+    made: BaseSampler = integration.BoTorchSampler(constraints_func=constraints, n_startup_trials=OPENING, seed=seed)
+    return made
 
 
 def run_random(arena: Arena, seed: int, starts: int) -> None:

@@ -70,6 +70,16 @@ def decode(content: Any, table: Table) -> dict[str, dict[int, list[StartLog]]]:
         raise ResultsError(f"the results have another form: {error}") from error
 
 
+def check_writable(path: Path | None) -> None:
+    """Raise before hours are spent where a record could not be written.
+
+    Raises:
+        ResultsError: There is no such directory, or nothing can be written to it.
+    """
+    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise ResultsError(f"{path} cannot be written: {path.parent} is no directory that takes files")
+
+
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON so that a reader finds the old file or the whole new one.
 

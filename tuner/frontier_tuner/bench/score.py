@@ -12,7 +12,7 @@ GPUs x `CRASH_MINUTES`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from frontier_tuner.predict import Floats
 
 START_MINUTES, RUNG_MINUTES, CRASH_MINUTES = 8.0, 1.5, 4.0
 CHECKPOINTS = (8, 16, 24, 32, 48)
-"""Starts after which a method is judged, besides its last one."""
+"""Starts after which a method is judged, besides the whole of its budget."""
 REACHED = 0.95
 """Share of the best at the target that counts as having reached it."""
 
@@ -62,6 +62,18 @@ class Score:
     seconds: float
 
 
+@dataclass
+class _Progress:
+    """What a log amounts to so far."""
+
+    hours: float = 0.0
+    best: float = 0.0
+    died: int = 0
+    reached: float | None = None
+    speeds: list[float] = field(default_factory=list)
+    throughputs: list[float] = field(default_factory=list)
+
+
 class Scorer:
     """Judges logs against one table and goal."""
 
@@ -85,28 +97,31 @@ class Scorer:
         self._scale = self._speed.max() * self._throughput.max()
         self._whole = hypervolume(self._speed.ravel(), self._throughput.ravel()) / self._scale
 
-    def score(self, log: Sequence[StartLog]) -> Score:
-        """Return how good and how dear a log is."""
-        marks = sorted({*(mark for mark in CHECKPOINTS if mark < len(log)), len(log)})
-        reached: float | None = None
-        hours, best, died = 0.0, 0.0, 0
-        speeds: list[float] = []
-        throughputs: list[float] = []
+    def score(self, log: Sequence[StartLog], marks: Sequence[int]) -> Score:
+        """Return how good and how dear a log is after each of some numbers of starts.
+
+        A log that ends earlier stands still from there.
+        """
+        done = _Progress()
         checkpoints = []
-        for number, start in enumerate(log, start=1):
-            hours += self.gpu_hours(start)
-            died += start.outcome == "Infeasible"
-            for level in start.levels:
-                speeds.append(float(self._speed[start.index, level]))
-                throughputs.append(float(self._throughput[start.index, level]))
-                best = max(best, float(self._value[start.index, level]) / self.best)
-            if reached is None and best >= REACHED:
-                reached = hours
+        for number in range(max(marks) + 1):
+            if 0 < number <= len(log):
+                self._add(done, log[number - 1])
             if number in marks:
-                area = hypervolume(np.array(speeds), np.array(throughputs)) / self._scale / self._whole
-                checkpoints.append(Checkpoint(number, area, best, hours, died))
+                area = hypervolume(np.array(done.speeds), np.array(done.throughputs)) / self._scale / self._whole
+                checkpoints.append(Checkpoint(number, area, done.best, done.hours, done.died))
         seconds = sum(start.seconds for start in log) / max(len(log), 1)
-        return Score(tuple(checkpoints), reached, seconds)
+        return Score(tuple(checkpoints), done.reached, seconds)
+
+    def _add(self, done: "_Progress", start: StartLog) -> None:
+        done.hours += self.gpu_hours(start)
+        done.died += start.outcome == "Infeasible"
+        for level in start.levels:
+            done.speeds.append(float(self._speed[start.index, level]))
+            done.throughputs.append(float(self._throughput[start.index, level]))
+            done.best = max(done.best, float(self._value[start.index, level]) / self.best)
+        if done.reached is None and done.best >= REACHED:
+            done.reached = done.hours
 
     def gpu_hours(self, start: StartLog) -> float:
         """Return what one start costs."""
