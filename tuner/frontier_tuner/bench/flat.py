@@ -39,10 +39,12 @@ class FlatSpace:
         """Return the space of the knobs without those that the others determine."""
         levels, knobs = candidates.levels, candidates.knobs
         kept = [column for column in range(len(knobs)) if len(np.unique(levels[levels[:, column] >= 0, column])) > 1]
-        distinct = len(np.unique(levels[:, kept], axis=0))
+        # A proposal has a value for every knob, so that a knob is absent cannot tell candidates apart.
+        told = np.maximum(levels, 0)
+        distinct = len(np.unique(told[:, kept], axis=0))
         for column in reversed(tuple(kept)):
             others = [each for each in kept if each != column]
-            if others and len(np.unique(levels[:, others], axis=0)) == distinct:
+            if others and len(np.unique(told[:, others], axis=0)) == distinct:
                 kept = others
         chosen = levels[:, kept]
         return cls(
