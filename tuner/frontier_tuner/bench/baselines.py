@@ -1,8 +1,10 @@
 """The rivals: Optuna's samplers over the flat space, and a prior's ranking, each through the same ladder.
 
-What made a baseline stronger was given to it: a proposal is repaired to the nearest candidate that was not tried yet, a
-start yields a whole curve (but for `tpe-point`, which is what others run), a crash is told as a constraint, and the
-value told is that of the best rung that holds every demand.
+What made a baseline stronger was given to it. A start yields a whole curve (but for `tpe-point`, which is what others
+run). A proposal is repaired to the nearest candidate that was not tried yet. The opening is drawn from the candidates
+and not from the flat space, whose repair favours few of them. A crash is told as a constraint beside the lowest value
+so far. The one value told is the target's, of the best rung that holds every demand: a second one for the other axis
+gained a little hypervolume and lost more at the target.
 """
 
 import importlib
@@ -21,7 +23,7 @@ from frontier_tuner.bench.goal import GoalError
 from frontier_tuner.predict import Floats, Prediction
 
 OPENING = 10
-"""Random trials before a sampler learns, Optuna's own default; as many picks of the prior where it opens."""
+"""Trials before a sampler learns, Optuna's own default: candidates at random, or picks of the prior."""
 POPULATION = 8
 """Of NSGA-II: with Optuna's 50 it would be random search at these budgets."""
 FAILED = "start"
@@ -72,18 +74,20 @@ def run_prior(arena: Arena, seed: int, starts: int) -> None:
         _whole_curve(arena, index)
 
 
-def run_optuna(arena: Arena, seed: int, starts: int, sampler: Sampler, *, opening: Sequence[int] = ()) -> None:
+def run_optuna(arena: Arena, seed: int, starts: int, sampler: Sampler, *, opening: Sequence[int] | None = None) -> None:
     """Let a sampler propose each start and tell it the best value of the curve.
 
     Args:
         arena: Where to start engines.
-        seed: Of the sampler.
+        seed: Of the sampler and the opening.
         starts: Starts to spend.
         sampler: Makes the sampler.
-        opening: Candidates to start first.
+        opening: Candidates to start first; `OPENING` at random where it is None.
     """
     space = FlatSpace.of(arena.candidates)
     study = _study(sampler, seed)
+    if opening is None:
+        opening = [int(index) for index in np.random.default_rng(seed).permutation(len(arena.candidates))[:OPENING]]
     for index in opening:
         study.enqueue_trial(dict(space.encode(index)))
     free = np.ones(len(arena.candidates), dtype=bool)

@@ -42,8 +42,12 @@ def marks(starts: int) -> tuple[int, ...]:
 
 def rows(scorer: Scorer, method: str, runs: Mapping[int, Sequence[StartLog]], starts: int) -> list[Row]:
     """Return a method's rows, one for each checkpoint."""
-    scores = [scorer.score(log, marks(starts)) for log in runs.values()]
-    return [_row(method, scores, place) for place in range(len(marks(starts)))]
+    return summary(method, [scorer.score(log, marks(starts)) for log in runs.values()])
+
+
+def summary(method: str, scores: Sequence[Score]) -> list[Row]:
+    """Return a method's rows over runs that were judged at the same marks, also on different tables and goals."""
+    return [_row(method, scores, place) for place in range(len(scores[0].checkpoints))]
 
 
 def _row(method: str, scores: Sequence[Score], place: int) -> Row:
