@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from frontier_tuner.bench.goal import Goal
 from frontier_tuner.bench.tables import Table
 from frontier_tuner.errors import TunerError
-from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.predict import Floats, Prediction
 
 TTFT_NOISE = 0.10
@@ -98,8 +98,9 @@ class Arena:
 
     Attributes:
         candidates: The engines, in the table's order, with what the prior says of them.
-        objectives: What must hold.
-        target: What the method is asked for.
+        goal: What the method is asked for: what must hold, what is best, and which points hold it.
+        objectives: Of the goal: what must hold.
+        target: Of the goal: what is best.
         starts: Starts that the method has in all.
         log: What it did.
     """
@@ -107,8 +108,7 @@ class Arena:
     def __init__(
         self,
         table: Table,
-        objectives: Objectives,
-        target: Target,
+        goal: Goal,
         *,
         starts: int,
         seed: int = 0,
@@ -120,9 +120,8 @@ class Arena:
 
         Args:
             table: The truth.
-            objectives: What must hold.
-            target: What the method is asked for.
-            starts: Starts that it has.
+            goal: What must hold and what is best.
+            starts: Starts that the method has.
             seed: Of the noise; that of one engine's k-th start depends on nothing else, so that methods that try the
                 same engine have the same luck.
             noise: Standard deviation of the logarithm of an engine start's speed; half as much again for each rung.
@@ -131,8 +130,9 @@ class Arena:
             clock: Seconds, for the method's own time.
         """
         self.candidates = table.candidates(prediction)
-        self.objectives = objectives
-        self.target = target
+        self.goal = goal
+        self.objectives = goal.objectives
+        self.target = goal.target
         self.starts = starts
         self.log: list[StartLog] = []
         self._table, self._seed, self._noise = table, seed, noise
