@@ -19,7 +19,7 @@ from frontier_tuner.search.kernel import KnobKernel
 
 BASES = 3
 """Level, slope and bend of a curve."""
-OFFSET = np.array([0.6, 0.3, 0.15])
+OFFSET = np.array([0.8, 0.6, 0.3])
 """Standard deviation of what all curves have in common against the base: level, slope, bend."""
 TRUSTS = (1.0, 0.5, 0.0)
 PRIOR_TRUST = {1.0: 0.6, 0.5: 0.2, 0.0: 0.2}
@@ -32,6 +32,7 @@ class Hyper:
     alone: tuple[float, float] = (0.10, 0.9)
     joint: tuple[float, float] = (0.08, 0.7)
     pair: tuple[float, float] = (0.08, 0.7)
+    shape: tuple[float, float] = (0.10, 0.7)
     everything: tuple[float, float] = (0.08, 0.7)
     slope: tuple[float, float] = (0.5, 0.5)
     bend: tuple[float, float] = (0.2, 0.5)
@@ -93,9 +94,9 @@ class Surrogate:
         self._kernel, self._count, self._load = kernel, count, load
         self._prior, self._trend, self._hyper = prior, trend, hyper
         self._powers = np.stack([np.ones_like(load), load, (3 * load**2 - 1) / 2], -1)
-        joint = len(kernel.terms) - 2 - sum(1 for _ in kernel._ordered)
+        joint = len(kernel.terms) - 3 - kernel.alone
         h = hyper
-        table = [h.alone] * len(kernel._ordered) + [h.joint] * joint + [h.pair, h.everything, h.slope, h.bend, h.start, h.rung]
+        table = [h.alone] * kernel.alone + [h.joint] * joint + [h.pair, h.shape, h.everything, h.slope, h.bend, h.start, h.rung]
         self._middle = np.log([m for m, _ in table])
         self._width = np.array([s for _, s in table])
         self._warm: dict[tuple[int, float], Floats] = {}
