@@ -153,19 +153,17 @@ def _told(
     space: SearchSpace, journal: Sequence[TrialRecord], objectives: Objectives, target: Target
 ) -> list[FrozenTrial]:
     """Return one finished Optuna trial for each configuration that taught something."""
-    distributions = space.to_distributions()
-    members = set(space.configurations())
     curves: dict[Configuration, list[Point]] = {}
     for point in points(journal, objectives):
         curves.setdefault(point.configuration, []).append(point)
-    taught = [r.configuration for r in journal if r.outcome != "Failed" and r.configuration in members]
+    taught = [r.configuration for r in journal if r.outcome != "Failed" and r.configuration in space]
     lessons = [(c, _lesson(curves.get(c, []), objectives, target)) for c in dict.fromkeys(taught)]
     worst = [min((values[axis] for _, (values, _) in lessons if values), default=0.0) for axis in (0, 1)]
     return [
         create_trial(
             state=TrialState.COMPLETE,
             params=space.encode(configuration),
-            distributions=distributions,
+            distributions=space.to_distributions(configuration),
             values=list(values or worst),
             constraints={"objectives": violation},
         )
@@ -195,16 +193,15 @@ def _ask(
     stream: int,
 ) -> Proposal:
     study = optuna.create_study(directions=["maximize", "maximize"], sampler=create_sampler(sampler, stream))
-    distributions = space.to_distributions()
     study.add_trials(told)
-    for configuration in (each for each in pending if not space.violations(each)):
+    for configuration in (each for each in pending if each in space):
         study.enqueue_trial(space.encode(configuration))
-        study.ask(distributions)
+        space.suggest(study.ask())
     available = set(free)
     wanted = free[0]
     for _ in range(SAMPLES):
-        trial = study.ask(distributions)
-        wanted = space.decode(trial.params)
+        trial = study.ask()
+        wanted = space.suggest(trial)
         if wanted in available:
             return Proposal(wanted, f"{sampler}: sampled from {len(told)} trials")
         # An answer that cannot be used is taken back, so that it is neither learnt from nor counted as under way.
