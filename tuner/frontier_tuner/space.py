@@ -160,6 +160,10 @@ class SearchSpace:
         smaller.__dict__["_enumeration"] = Enumeration(self.configurations(), self.reasons)
         return smaller
 
+    def with_rules(self, rules: Sequence[Rule]) -> "SearchSpace":
+        """Return the space with further rules, such as those that a study has learned; the parameters stay."""
+        return replace(self, rules=(*self.rules, *rules)) if rules else self
+
     def to_distributions(self, configuration: Configuration | None = None) -> dict[str, BaseDistribution]:
         """Return Optuna distributions for the parameters with a choice, as `encode` writes them.
 

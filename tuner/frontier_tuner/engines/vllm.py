@@ -9,11 +9,12 @@ from frontier_tuner.engines.surroundings import Surroundings
 from frontier_tuner.engines.vllm_arguments import FixedArguments, clashes, command_line
 from frontier_tuner.engines.vllm_catalogue import ALWAYS, CATALOGUE, DEFAULTS, FEATURES, POOLED, defaults_of
 from frontier_tuner.engines.vllm_memory import GIB
-from frontier_tuner.engines.vllm_parameters import DRAFTERS, METHOD, SEQUENCES, TOKENS
+from frontier_tuner.engines.vllm_parameters import DRAFTERS, MEMORY, METHOD, SEQUENCES, TOKENS
 from frontier_tuner.engines.vllm_plan import Plan
 from frontier_tuner.engines.vllm_pools import gpus
 from frontier_tuner.engines.vllm_rules import rules
 from frontier_tuner.engines.vllm_shapes import attention_split, expert_split, width_split
+from frontier_tuner.engines.vllm_versions import LARGEST_BATCHES_SINCE
 from frontier_tuner.errors import InvalidSpaceError
 from frontier_tuner.facts import GPUFacts, ModelFacts
 from frontier_tuner.parameter import Parameter
@@ -34,6 +35,8 @@ __all__ = [
 
 LARGE_GPU_BYTES = 70 * GIB
 """From this memory on, A100 excepted, vLLM's server takes larger batches by default."""
+LARGEST_GPU_BYTES = 160 * GIB
+"""From this memory on newer versions take the largest steps by default."""
 REMEMBERED_SPACES = 32
 """Spaces that are kept once built: a reconcile pass asks for the same few again and again."""
 
@@ -201,15 +204,17 @@ def _surroundings(request: _Request, fixed: FixedArguments) -> Surroundings:
     length = request.max_model_len or int(fixed.number("--max-model-len") or 0)
     images = next((entry for entry in request.restrictions if entry.name == "image"), None)
     names = (*(images.values or ()), *((images.value,) if images.value else ())) if images else ()
+    version = parse_version(request.engine_version)
+    share = fixed.number("--gpu-memory-utilization")
     return Surroundings(
         models=dict(request.models),
         gpu=request.gpu,
         gpus_per_node=request.gpus_per_node,
         max_gpus=request.max_gpus,
         max_model_len=length if length > 0 else None,
-        memory_percent=round(100 * (fixed.number("--gpu-memory-utilization") or 0.9)),
+        memory_percent=round(100 * share) if share else int(defaults_of(version)[MEMORY]),
         chunked_prefill="--no-enable-chunked-prefill" not in fixed.values,
-        version=parse_version(request.engine_version),
+        version=version,
         products=dict(request.products),
         versions={str(name): parse_version(image_version(str(name))) for name in names},
         fixed=fixed.values_of_parameters(),
@@ -226,7 +231,9 @@ def _defaults(around: Surroundings, variants: Sequence[str]) -> dict[str, Value]
         defaults["variant"] = variants[0]
     gpu = around.gpu
     if gpu is not None and gpu.memory_bytes >= LARGE_GPU_BYTES and "A100" not in gpu.product:
-        larger: dict[str, Value] = {SEQUENCES: 1024, TOKENS: 8192}
+        newer = not around.version or around.version >= LARGEST_BATCHES_SINCE
+        tokens = 16384 if newer and gpu.memory_bytes >= LARGEST_GPU_BYTES else 8192
+        larger: dict[str, Value] = {SEQUENCES: 1024, TOKENS: tokens}
         for names in ({name: name for name in larger}, *POOLED.values()):
             defaults |= {names[base]: value for base, value in larger.items()}
     return defaults

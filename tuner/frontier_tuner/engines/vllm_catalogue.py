@@ -25,7 +25,7 @@ from frontier_tuner.engines.vllm_parameters import (
     TOKENS,
     TP,
 )
-from frontier_tuner.engines.vllm_versions import ASYNC_BY_DEFAULT_SINCE
+from frontier_tuner.engines.vllm_versions import OLDER_DEFAULTS
 from frontier_tuner.parameter import Parameter
 from frontier_tuner.versions import Version
 
@@ -98,7 +98,7 @@ _ALL: Mapping[str, Value] = {
     METHOD: "none",
     DEPTH: 0,
     "draftTensorParallelSize": 1,
-    MEMORY: 90,
+    MEMORY: 92,
     "blockSize": 16,
     "enforceEager": False,
     "optimizationLevel": 2,
@@ -116,9 +116,8 @@ DEFAULTS: Mapping[str, Value] = {
 
 def defaults_of(version: Version) -> Mapping[str, Value]:
     """Return `DEFAULTS` as a version has them; an unknown one is taken for the newest."""
-    if version and version < ASYNC_BY_DEFAULT_SINCE:
-        return {**DEFAULTS, "asyncScheduling": False}
-    return DEFAULTS
+    older = {name: value for since, name, value in OLDER_DEFAULTS if version and version < since}
+    return {**DEFAULTS, **older}
 
 
 UNSET: Mapping[str, Value] = {"quantization": "none", METHOD: "none", "attentionBackend": "auto"}

@@ -7,6 +7,7 @@ A version that is not known is taken for the newest where it only names things, 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from frontier_tuner.configuration import Value
 from frontier_tuner.versions import Version, parse_version
 
 SUPPORTED_SINCE: Version = (0, 8, 5)
@@ -16,9 +17,13 @@ BLOCK_REFINEMENT_SINCE: Version = (0, 29)
 """The first version that may split the blocks of the experts' FP8 scales."""
 SMALLEST_REFINED_BLOCK = 32
 
-CHUNKING_OPTIONAL_SINCE: Version = (0, 11, 1)
-"""Versions before it chunk prefills whatever they are told."""
-ASYNC_BY_DEFAULT_SINCE: Version = (0, 14)
+LARGEST_BATCHES_SINCE: Version = (0, 28)
+"""The first version whose server takes still larger steps on GPUs of 160 GiB and more."""
+OLDER_DEFAULTS: tuple[tuple[Version, str, Value], ...] = (
+    ((0, 14), "asyncScheduling", False),
+    ((0, 20), "gpuMemoryUtilizationPercent", 90),
+)
+"""Before which version which parameter had another default, and which."""
 ASYNC_WITH_SPECULATION_SINCE: Version = (0, 11, 1)
 ASYNC_WITH_PIPELINE_SINCE: Version = (0, 15)
 
@@ -38,7 +43,7 @@ VALUES_SINCE: Mapping[tuple[str, object], str] = MappingProxyType(
         ("speculativeMethod", "draft_model"): "0.15.0",
         ("speculativeMethod", "dflash"): "0.20.0",
         ("speculativeMethod", "dspark"): "0.25.0",
-        ("enableChunkedPrefill", False): "0.11.1",
+        ("enableChunkedPrefill", False): "0.11.1",  # before, prefills are chunked whatever is said
         ("quantization", "mxfp4"): "0.10.1",
     }
 )
