@@ -49,7 +49,6 @@ class ModelFacts:
         sliding_window: Window in tokens of the layers with sliding attention; 0 means none.
         sliding_layers: How many layers have sliding (or linear) attention, whose cache does not grow.
         tied_embeddings: Whether input and output embeddings are the same weights.
-        quantization: How the checkpoint is quantized, as its config names the method; empty where it is not.
     """
 
     name: str
@@ -77,7 +76,6 @@ class ModelFacts:
     sliding_window: int = 0
     sliding_layers: int = 0
     tied_embeddings: bool = False
-    quantization: str = ""
 
     def parameters(self) -> int:
         """Return the number of weights, without norms, biases and multi-token-prediction layers."""
@@ -349,16 +347,7 @@ def _from_hf(source: str, config: Mapping[str, object], quantization: object) ->
         sliding_window=number("sliding_window", default=0) if sliding_layers else 0,
         sliding_layers=sliding_layers,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        quantization=_method(quantization),
     )
-
-
-def _method(quantization: object) -> str:
-    if not isinstance(quantization, Mapping):
-        return ""
-    method = str(quantization.get("quant_method", "")).lower()
-    four_bits = "FP4" in str(quantization.get("quant_algo", "")).upper()
-    return "modelopt_fp4" if method == "modelopt" and four_bits else method
 
 
 def _weight_format(quantization: object) -> tuple[int, int]:

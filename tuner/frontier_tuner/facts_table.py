@@ -25,7 +25,7 @@ _MIXTRAL_8X7B = ModelFacts("mistralai/Mixtral-8x7B-v0.1", 32, 4096, 32, 8, 128, 
 _MIXTRAL_8X22B = ModelFacts("mistralai/Mixtral-8x22B-v0.1", 56, 6144, 48, 8, 128, 0, 32000, 65536, 8, 2, 16384)
 _GPT_OSS_120B = ModelFacts(
     "openai/gpt-oss-120b", 36, 2880, 64, 8, 64, 0, 201088, 131072, 128, 4, 2880,
-    weight_bits=4, weight_block=32, sliding_window=128, sliding_layers=18, quantization="mxfp4",
+    weight_bits=4, weight_block=32, sliding_window=128, sliding_layers=18,
 )  # fmt: skip
 _GLM_45 = ModelFacts(
     "zai-org/GLM-4.5", 92, 5120, 96, 8, 128, 12288, 151552, 131072, 160, 8, 1536,
@@ -34,7 +34,7 @@ _GLM_45 = ModelFacts(
 _DEEPSEEK_V3 = ModelFacts(
     "deepseek-ai/DeepSeek-V3", 61, 7168, 128, 128, 192, 18432, 129280, 163840, 256, 8, 2048,
     mla=True, kv_lora_rank=512, weight_bits=8, mtp_layers=1, weight_block=128, dense_layers=3, shared_experts=1,
-    q_lora_rank=1536, rope_head_dim=64, value_head_dim=128, quantization="fp8",
+    q_lora_rank=1536, rope_head_dim=64, value_head_dim=128,
 )  # fmt: skip
 _KIMI_K2 = replace(
     _DEEPSEEK_V3, name="moonshotai/Kimi-K2-Instruct", heads=64, kv_heads=64, vocabulary=163840, max_context=131072,
@@ -49,7 +49,7 @@ _GLM_53 = replace(_GLM_5, name="zai-org/GLM-5.3", max_context=1048576)
 
 
 def _fp8(facts: ModelFacts) -> ModelFacts:
-    return replace(facts, name=f"{facts.name}-FP8", weight_bits=8, weight_block=128, quantization="fp8")
+    return replace(facts, name=f"{facts.name}-FP8", weight_bits=8, weight_block=128)
 
 
 MODELS: dict[str, ModelFacts] = {

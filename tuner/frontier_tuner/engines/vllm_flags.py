@@ -12,11 +12,14 @@ from frontier_tuner.engines.vllm_versions import (
     quantization_capability,
     value_since,
 )
+from frontier_tuner.facts import FOUR_BITS, ModelFacts
 from frontier_tuner.parameter import Parameter, shown
 from frontier_tuner.versions import Version, format_version, parse_version
 
 FP8_CACHE_CAPABILITY = 8.9
 NVFP4_CACHE_CAPABILITY = 10.0
+EIGHT_BITS = 8
+MXFP4_BLOCK = 32
 
 _BACKENDS: dict[str, tuple[bool | None, float, float]] = {
     # Whether it is for latent attention (None: either), and the compute capabilities from and below which it works.
@@ -129,10 +132,17 @@ def cache_precision(around: Surroundings, configuration: Configuration) -> str |
     return f"kvCacheDtype {dtype} needs compute capability {need}, {gpu.product} has {gpu.compute_capability}"
 
 
+def checkpoint_method(model: ModelFacts) -> str:
+    """Return what vLLM calls the way in which a checkpoint is quantized; empty where it is not, or may be several."""
+    if model.weight_bits == EIGHT_BITS and model.weight_block:
+        return "fp8"
+    return "mxfp4" if model.weight_bits == FOUR_BITS and model.weight_block == MXFP4_BLOCK else ""
+
+
 def quantization(around: Surroundings, configuration: Configuration) -> str | None:
     """The argument must not contradict the checkpoint, and the GPU must be able to compute the method."""
     model, gpu = around.model(configuration), around.gpu_of(configuration)
-    method = model.quantization if model is not None else ""
+    method = checkpoint_method(model) if model is not None else ""
     asked = configuration.text("quantization", "none")
     if model is not None and method and asked not in ("none", method):
         return f"{model.name} is quantized by {method}, quantization {asked} contradicts it; none takes it as it is"
