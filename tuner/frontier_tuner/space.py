@@ -149,7 +149,7 @@ class SearchSpace:
             InvalidSpaceError: No configuration is valid; carries the rules' sentences.
         """
         if not self.size:
-            raise InvalidSpaceError(self.objections() or ("the search space has no configuration",))
+            raise InvalidSpaceError(self.objections() or ("the search space has no configuration",), self.reasons)
         alive: dict[str, set[Value]] = {parameter.name: set() for parameter in self.parameters}
         for configuration in self.configurations():
             for name, value in configuration.items_:

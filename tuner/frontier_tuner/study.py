@@ -38,13 +38,22 @@ def space_of(spec: StudySpec, supports: Collection[str] = ()) -> SearchSpace:
         InvalidSpaceError: The parameters contradict each other, the model or the hardware; carries every problem.
         TunerError: The model's facts or the GPU's are wrong.
     """
+    return vllm.space_of_request(space_request(spec, supports))
+
+
+def space_request(spec: StudySpec, supports: Collection[str] = ()) -> vllm.SpaceRequest:
+    """Return what the space of a study is made from; the arguments are those of `space_of`.
+
+    Raises:
+        TunerError: The model's facts or the GPU's are wrong.
+    """
     names = [variant.name for variant in spec.model.variants]
-    return vllm.build_space(
-        _models(spec),
-        _gpu(spec),
-        spec.hardware.gpus_per_node,
-        names if spec.objectives.quality is None else names[:1],
-        spec.search.max_trial_gpus,
+    return vllm.SpaceRequest(
+        models=_models(spec),
+        gpu=_gpu(spec),
+        gpus_per_node=spec.hardware.gpus_per_node,
+        variants=names if spec.objectives.quality is None else names[:1],
+        max_gpus=spec.search.max_trial_gpus,
         restrictions=[_restriction(entry) for entry in spec.search.parameters],
         fixed_args=spec.engine.args,
         engine_version=image_version(spec.engine.image),

@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = {"load": "load", "select": "select", "tune": "tune"}
+COMMANDS = {"load": "load", "select": "select", "space": "space", "tune": "tune"}
 """Subcommand → module of this package that has it, under the same name."""
 
 

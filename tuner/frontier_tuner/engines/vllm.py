@@ -1,7 +1,7 @@
 """vLLM: the space that its parameters make for a model on some hardware, and the command line of a configuration."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 
 from frontier_tuner.configuration import Configuration, Value
@@ -47,34 +47,64 @@ _NOT_PARAMETERS = {
 
 
 @dataclass(frozen=True, eq=False)
-class _Request:
-    """All that a space is built from; equal where every value and every type is."""
+class SpaceRequest:
+    """All that a space is made from; two are equal where every value and every type is.
 
-    models: tuple[tuple[str, ModelFacts], ...]
+    Attributes:
+        models: Facts of the model, or by variant where variants differ; None where unknown: no rule reads a shape.
+        gpu: Facts of the accelerator; None where unknown or on CPU.
+        gpus_per_node: GPUs of one node; 0 on CPU.
+        variants: Names of the checkpoints; the first is the quality reference.
+        max_gpus: GPUs that one engine may hold, over all pools; 0 on CPU.
+        restrictions: What the user says about parameters; all others keep their default values.
+        fixed_args: Arguments that every engine gets.
+        max_model_len: Longest context to serve; None takes it from `fixed_args` or the model.
+        engine_version: Such as `0.33.0`; empty takes the strictest of the known versions.
+        products: Facts of the accelerators that `gpuProduct` may name.
+        supports: Parameters of `FEATURES` that the plant can do; a restriction of any other of them is refused.
+        several_nodes: Whether one engine may spread over nodes.
+        domain_gpus: GPUs with fast links between them; 0 where that is one node.
+        trusted: `SpeculationInPipeline`, `UnlikePools` or `TensorParallelAcrossNodes`: combinations that are known to
+            work here although no version is known to do them well.
+    """
+
+    models: ModelFacts | Mapping[str, ModelFacts] | None
     gpu: GPUFacts | None
     gpus_per_node: int
-    variants: tuple[str, ...]
+    variants: Sequence[str]
     max_gpus: int
-    restrictions: tuple[Restriction, ...]
-    fixed_args: tuple[str, ...]
-    max_model_len: int | None
-    engine_version: str
-    products: tuple[tuple[str, GPUFacts], ...]
-    supports: tuple[str, ...]
-    several_nodes: bool
-    domain_gpus: int
-    trusted: tuple[str, ...]
+    restrictions: Sequence[Restriction] = ()
+    fixed_args: Sequence[str] = ()
+    max_model_len: int | None = None
+    engine_version: str = ""
+    products: Mapping[str, GPUFacts] = field(default_factory=dict)
+    supports: Collection[str] = ()
+    several_nodes: bool = False
+    domain_gpus: int = 0
+    trusted: Collection[str] = ()
 
     @cached_property
     def content(self) -> str:
-        # As text, because 1 and true are equal as keys and different as values.
-        return repr(self)
+        """Everything as text, because 1 and true are equal as keys and different as values."""
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told |= {name: sorted(told[name]) for name in ("supports", "trusted")}
+        return repr({name: list(value) if isinstance(value, tuple) else value for name, value in told.items()})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Request) and self.content == other.content
+        return isinstance(other, SpaceRequest) and self.content == other.content
 
     def __hash__(self) -> int:
         return hash(self.content)
+
+    @cached_property
+    def fixed(self) -> FixedArguments:
+        """The fixed arguments, read."""
+        return FixedArguments.parse(self.fixed_args)
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """What rules and memory arithmetic know."""
+        return _surroundings(self)
 
 
 def build_space(
@@ -96,86 +126,78 @@ def build_space(
 ) -> SearchSpace:
     """Return the space of valid configurations, without values that no valid configuration has.
 
-    The space of the same arguments is built once and remembered.
-
-    Args:
-        model: Facts of the model, or by variant where variants differ; None where unknown: no rule reads a shape.
-        gpu: Facts of the accelerator; None where unknown or on CPU.
-        gpus_per_node: GPUs of one node; 0 on CPU.
-        variants: Names of the checkpoints; the first is the quality reference.
-        max_gpus: GPUs that one engine may hold, over all pools; 0 on CPU.
-        restrictions: What the user says about parameters; all others keep their default values.
-        fixed_args: Arguments that every engine gets.
-        max_model_len: Longest context to serve; None takes it from `fixed_args` or the model.
-        engine_version: Such as `0.33.0`; empty takes the strictest of the known versions.
-        products: Facts of the accelerators that `gpuProduct` may name.
-        supports: Parameters of `FEATURES` that the plant can do; a restriction of any other of them is refused.
-        several_nodes: Whether one engine may spread over nodes.
-        domain_gpus: GPUs with fast links between them; 0 where that is one node.
-        trusted: `SpeculationInPipeline`, `UnlikePools` or `TensorParallelAcrossNodes`: combinations that are known to
-            work here although no version is known to do them well.
+    The arguments are those of `SpaceRequest`.
 
     Raises:
         InvalidSpaceError: A restriction is wrong, a fixed argument sets a searched parameter, or nothing is valid;
             carries every problem.
     """
-    models = {"": model} if isinstance(model, ModelFacts) else dict(model or {})
-    built = _remembered(
-        _Request(
-            models=tuple(models.items()),
+    return space_of_request(
+        SpaceRequest(
+            models=model,
             gpu=gpu,
             gpus_per_node=gpus_per_node,
-            variants=tuple(variants),
+            variants=variants,
             max_gpus=max_gpus,
-            restrictions=tuple(restrictions),
-            fixed_args=tuple(fixed_args),
+            restrictions=restrictions,
+            fixed_args=fixed_args,
             max_model_len=max_model_len,
             engine_version=engine_version,
-            products=tuple((products or {}).items()),
-            supports=tuple(sorted(supports)),
+            products=products or {},
+            supports=supports,
             several_nodes=several_nodes,
             domain_gpus=domain_gpus,
-            trusted=tuple(sorted(trusted)),
+            trusted=trusted,
         )
     )
+
+
+def space_of_request(request: SpaceRequest) -> SearchSpace:
+    """Return the space of a request; an equal request is answered from memory.
+
+    Raises:
+        InvalidSpaceError: As for `build_space`.
+    """
+    built = _remembered(request)
     if isinstance(built, SearchSpace):
         return built
-    raise InvalidSpaceError(built)
+    raise InvalidSpaceError(*built)
 
 
 @lru_cache(maxsize=REMEMBERED_SPACES)
-def _remembered(request: _Request) -> SearchSpace | tuple[str, ...]:
+def _remembered(request: SpaceRequest) -> SearchSpace | tuple[tuple[str, ...], Mapping[str, int]]:
     try:
         return _build(request)
     except InvalidSpaceError as error:
-        return error.problems
+        return error.problems, error.reasons
 
 
-def _build(request: _Request) -> SearchSpace:
-    fixed = FixedArguments.parse(request.fixed_args)
+def _build(request: SpaceRequest) -> SearchSpace:
     named = [entry.name for entry in request.restrictions]
-    around = _surroundings(request, fixed)
-    plan = Plan(around, request.variants, frozenset(named))
-    problems = [*_refused(named, request.supports), *_too_long(around, fixed)]
+    around = request.surroundings
+    plan = Plan(around, tuple(request.variants), frozenset(named))
+    problems = [*_refused(named, request.supports), *_too_long(around, request.fixed)]
     usable = [
-        e for e in request.restrictions if e.name not in _NOT_PARAMETERS and not _unsupported(e.name, request.supports)
+        entry
+        for entry in request.restrictions
+        if entry.name not in _NOT_PARAMETERS and not _unsupported(entry.name, request.supports)
     ]
-    parameters = tuple(plan.derived(parameter) for parameter in CATALOGUE)
+    offered = (parameter for parameter in CATALOGUE if not _unsupported(parameter.name, request.supports))
+    parameters = tuple(plan.derived(parameter) for parameter in offered)
     try:
         parameters = restrict_parameters(parameters, usable)
     except InvalidSpaceError as error:
         problems.extend(error.problems)
-    kept = tuple(p for p in parameters if p.name in {*named, *ALWAYS} or plan.searches(p))
-    kept = _rooted(kept)
+    kept = _rooted(tuple(p for p in parameters if p.name in {*named, *ALWAYS} or plan.searches(p)))
     defaults = {**_defaults(around, request.variants), **around.fixed}
-    problems.extend(clashes(kept, fixed))
+    problems.extend(clashes(kept, request.fixed))
     problems.extend(unreachable(kept, [entry.name for entry in usable], defaults))
     problems.extend(_without_drafter(kept))
     if problems:
         raise InvalidSpaceError(tuple(dict.fromkeys(problems)))
-    pools = any(parameter.name == "mode" and len(parameter.values) > 0 for parameter in kept)
-    around = replace(around, fixed={k: v for k, v in around.fixed.items() if k not in {p.name for p in kept}})
-    return SearchSpace(kept, rules(around, pools=pools), defaults).without_dead_values()
+    names = {parameter.name for parameter in kept}
+    around = replace(around, fixed={name: value for name, value in around.fixed.items() if name not in names})
+    return SearchSpace(kept, rules(around, pools="mode" in names), defaults).without_dead_values()
 
 
 def baseline(space: SearchSpace) -> Configuration:
@@ -200,14 +222,15 @@ def tensor_parallel_sizes(
     )
 
 
-def _surroundings(request: _Request, fixed: FixedArguments) -> Surroundings:
+def _surroundings(request: SpaceRequest) -> Surroundings:
+    fixed, models = request.fixed, request.models
     length = request.max_model_len or int(fixed.number("--max-model-len") or 0)
     images = next((entry for entry in request.restrictions if entry.name == "image"), None)
     names = (*(images.values or ()), *((images.value,) if images.value else ())) if images else ()
     version = parse_version(request.engine_version)
     share = fixed.number("--gpu-memory-utilization")
     return Surroundings(
-        models=dict(request.models),
+        models={"": models} if isinstance(models, ModelFacts) else dict(models or {}),
         gpu=request.gpu,
         gpus_per_node=request.gpus_per_node,
         max_gpus=request.max_gpus,
@@ -248,11 +271,11 @@ def _rooted(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
     )
 
 
-def _unsupported(name: str, supports: Sequence[str]) -> bool:
+def _unsupported(name: str, supports: Collection[str]) -> bool:
     return name in FEATURES and name not in supports
 
 
-def _refused(names: Sequence[str], supports: Sequence[str]) -> list[str]:
+def _refused(names: Sequence[str], supports: Collection[str]) -> list[str]:
     wrong = [
         f"search parameter {name} is unknown: {_NOT_PARAMETERS[name]}" for name in names if name in _NOT_PARAMETERS
     ]
