@@ -1,4 +1,6 @@
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -320,3 +322,12 @@ def test_defaults_follow_version_and_memory():
     assert tokens("NVIDIA-B200", "0.27.0") == (8192, 92)
     assert tokens("NVIDIA-H200", "0.19.0") == (8192, 90)
     assert tokens("NVIDIA-L40S", "0.33.0") == (2048, 92)
+
+
+def test_the_reference_page_is_that_of_the_catalogue():
+    root = Path(__file__).parents[3]
+    script = runpy.run_path(str(root / "scripts/write-parameters"))
+    text = (root / "docs/reference/parameters.md").read_text()
+    assert text == script["page"](text), "run scripts/write-parameters"
+    assert all(f"| `{parameter.name}` |" in text for parameter in CATALOGUE)
+    assert {parameter.group for parameter in CATALOGUE} == set(script["SECTIONS"])

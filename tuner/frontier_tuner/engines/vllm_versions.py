@@ -44,7 +44,6 @@ VALUES_SINCE: Mapping[tuple[str, object], str] = MappingProxyType(
         ("speculativeMethod", "dflash"): "0.20.0",
         ("speculativeMethod", "dspark"): "0.25.0",
         ("enableChunkedPrefill", False): "0.11.1",  # before, prefills are chunked whatever is said
-        ("quantization", "mxfp4"): "0.10.1",
     }
 )
 """Parameter and value → the first version that has the value, as seen in the packages looked at."""
