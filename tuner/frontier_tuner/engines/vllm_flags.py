@@ -144,8 +144,10 @@ def quantization(around: Surroundings, configuration: Configuration) -> str | No
     model, gpu = around.model(configuration), around.gpu_of(configuration)
     method = checkpoint_method(model) if model is not None else ""
     asked = configuration.text("quantization", "none")
-    if model is not None and method and asked not in ("none", method):
-        return f"{model.name} is quantized by {method}, quantization {asked} contradicts it; none takes it as it is"
+    done = method or (model is not None and model.weight_bits == FOUR_BITS)
+    if model is not None and done and asked not in ("none", method):
+        how = f"by {method}" if method else f"to {model.weight_bits} bits"
+        return f"{model.name} is quantized {how}, quantization {asked} contradicts it; none takes it as it is"
     method = method if asked == "none" else asked
     version = around.version_of(configuration)
     need = quantization_capability(method, version) if method else None

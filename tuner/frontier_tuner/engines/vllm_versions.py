@@ -59,7 +59,6 @@ _CAPABILITIES: Mapping[str, tuple[tuple[str, float], ...]] = MappingProxyType(
         "modelopt": (("0.8.5", 8.9), ("0.28.0", 8.0)),
         "modelopt_fp4": (("0.9.2", 8.0), ("0.14.0", 7.5)),
         "compressed-tensors": (("0.5.0", 7.0),),
-        "bitsandbytes": (("0.8.5", 7.0),),
     }
 )
 
