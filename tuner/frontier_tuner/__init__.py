@@ -28,13 +28,23 @@ if TYPE_CHECKING:
     from frontier_tuner.objectives import SLO, Objectives, Target
     from frontier_tuner.prior import roofline
     from frontier_tuner.selection import Selection, rank, select
-    from frontier_tuner.space import Parameter, Restriction, Rule, SearchSpace, Violation, restrict
+    from frontier_tuner.space import (
+        Argument,
+        Parameter,
+        Requirement,
+        Restriction,
+        Rule,
+        SearchSpace,
+        Violation,
+        restrict,
+    )
     from frontier_tuner.stopping import Budget, Stability, Stop
     from frontier_tuner.trial import Failure, TrialRecord
     from frontier_tuner.tuner import Proposal, finalists, propose
 
 __all__ = [
     "SLO",
+    "Argument",
     "Budget",
     "Configuration",
     "Estimate",
@@ -54,6 +64,7 @@ __all__ = [
     "PlantError",
     "Point",
     "Proposal",
+    "Requirement",
     "Restriction",
     "Rule",
     "SLOViolation",
@@ -104,7 +115,7 @@ _HOMES = {
     "objectives": ("Objectives", "SLO", "Target"),
     "prior": ("roofline",),
     "selection": ("Selection", "rank", "select"),
-    "space": ("Parameter", "Restriction", "Rule", "SearchSpace", "Violation", "restrict"),
+    "space": ("Argument", "Parameter", "Requirement", "Restriction", "Rule", "SearchSpace", "Violation", "restrict"),
     "stopping": ("Budget", "Stability", "Stop"),
     "trial": ("Failure", "TrialRecord"),
     "tuner": ("Proposal", "finalists", "propose"),

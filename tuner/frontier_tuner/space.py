@@ -116,7 +116,10 @@ class SearchSpace:
 
     @property
     def reasons(self) -> Mapping[str, int]:
-        """For each sentence of a rule how many combinations of values it forbids; one counts for one sentence only."""
+        """For each sentence of a rule how many combinations of values it forbids; each counts for one sentence only.
+
+        Values that were dropped because no valid configuration has them are counted, too: these are the reasons.
+        """
         return self._enumeration.reasons
 
     @cached_property

@@ -6,6 +6,7 @@ from itertools import product
 
 import optuna
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from frontier_tuner.engines.vllm_catalogue import FEATURES
 from frontier_tuner.errors import InvalidSpaceError
 from frontier_tuner.facts import gpu_facts, model_facts
 from frontier_tuner.space import Parameter, Requirement, Restriction, Rule, SearchSpace, restrict
+from frontier_tuner.spec import StudySpec
+from frontier_tuner.study import space_of
 from support.tuner_builders import make_configuration
 
 ON = Requirement("method", ("ngram", "mtp"))
@@ -226,3 +229,32 @@ def test_a_configuration_is_the_same_in_another_process():
     assert copy == configuration
     assert hash(copy) == hash(configuration)
     assert vars(pickle.loads(pickle.dumps(configuration))) == {"items_": configuration.items_}
+
+
+def test_a_reconcile_pass_gets_the_space_that_it_had():
+    text = """
+    model: {variants: [{name: bf16, source: "hf://Qwen/Qwen3-8B"}]}
+    engine: {image: "vllm/vllm-openai:v0.33.0"}
+    hardware: {gpu: {product: NVIDIA-H200}, gpusPerNode: 4}
+    search: {parameters: [{name: maxNumSeqs, values: [16, 64]}]}
+    """
+    first, second = (space_of(StudySpec.parse(yaml.safe_load(text))) for _ in range(2))
+    assert first is second
+    other = space_of(StudySpec.parse(yaml.safe_load(text.replace("v0.33.0", "v0.20.0"))))
+    assert other is not first
+    assert other.digest == first.digest
+
+
+def test_what_a_plant_cannot_do_is_refused_unless_it_can():
+    spec = StudySpec.parse({
+        "model": {"variants": [{"name": "bf16", "source": "hf://openai/gpt-oss-120b"}]},
+        "engine": {"image": "vllm/vllm-openai:v0.33.0"},
+        "hardware": {"gpu": {"product": "NVIDIA-H200"}, "gpusPerNode": 8},
+        "search": {"parameters": [{"name": "reasoningEffort", "values": ["low", "high"]}]},
+    })  # fmt: skip
+    with pytest.raises(InvalidSpaceError, match="reasoningEffort needs a plant that sends a reasoning effort"):
+        space_of(spec)
+    efforts = {
+        configuration["reasoningEffort"] for configuration in space_of(spec, ["reasoningEffort"]).configurations()
+    }
+    assert efforts == {"low", "high"}
