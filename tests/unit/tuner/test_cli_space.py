@@ -90,7 +90,7 @@ def test_variants_and_directories_are_models(tmp_path):
     assert by_variant == {"tiny", "qwen3-8b"}
 
 
-@pytest.mark.parametrize("example", ["demo.yaml", "desk.yaml", "minimal.yaml", "vllm-cpu.yaml", "agentic-coding.yaml"])
+@pytest.mark.parametrize("example", ["demo.yaml", "desk.yaml", "minimal.yaml", "vllm-cpu.yaml"])
 def test_an_inference_deployment_is_read_from_its_file(example):
     assert "valid configurations" in run(str(EXAMPLES / example)).output
 

@@ -7,6 +7,7 @@ import pytest
 from frontier_tuner.engines.vllm import CATALOGUE, DEFAULTS, FEATURES, baseline, build_space, command_line
 from frontier_tuner.engines.vllm_arguments import FixedArguments
 from frontier_tuner.engines.vllm_catalogue import UNSET, base_name
+from frontier_tuner.engines.vllm_memory import memory_fit, memory_plan
 from frontier_tuner.engines.vllm_rules import Surroundings, rules
 from frontier_tuner.errors import InvalidSpaceError
 from frontier_tuner.facts import gpu_facts, model_facts
@@ -331,3 +332,11 @@ def test_the_reference_page_is_that_of_the_catalogue():
     assert text == script["page"](text), "run scripts/write-parameters"
     assert all(f"| `{parameter.name}` |" in text for parameter in CATALOGUE)
     assert {parameter.group for parameter in CATALOGUE} == set(script["SECTIONS"])
+
+
+def test_a_cache_that_does_not_grow_always_fits():
+    shape = {"layers": 8, "hidden": 512, "heads": 8, "vocabulary": 2048, "maxContext": 4096, "slidingLayers": 8}
+    around = Surroundings({"": model_facts("org/windows-only", shape)}, gpu_facts("NVIDIA-L4"))
+    plan = memory_plan(around, make_configuration(tensorParallelSize=1))
+    assert (plan.token, memory_fit(around, make_configuration(tensorParallelSize=1))) == (0, None)
+    assert plan.tokens > plan.context == 4096

@@ -25,8 +25,11 @@ def cache_bits(dtype: str) -> int:
 
 
 def kv_tokens(available_bytes: int, model: ModelFacts, tensor: int = 1, pipeline: int = 1, kv_bits: int = 16) -> int:
-    """Return how many tokens of context fit into so many bytes on each GPU."""
-    return available_bytes // model.kv_bytes_per_token_per_gpu(tensor, pipeline, kv_bits)
+    """Return how many tokens of context fit into so many bytes on each GPU.
+
+    A model whose cache does not grow with the context is taken to need a byte for each token.
+    """
+    return available_bytes // max(1, model.kv_bytes_per_token_per_gpu(tensor, pipeline, kv_bits))
 
 
 def weight_bytes_per_gpu(model: ModelFacts, configuration: Configuration) -> int:
