@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = {"load": "load", "select": "select", "space": "space", "tune": "tune"}
+COMMANDS = {name: name for name in ("bench", "load", "select", "space", "tune")}
 """Subcommand → module of this package that has it, under the same name."""
 
 
