@@ -169,7 +169,7 @@ def _alternative(best: Point, fit: Sequence[Point], axis: Axis, noise: Noise) ->
 
 def _because(best: Point, target: Target) -> str:
     what = {
-        "MinCost": "the lowest cost, so at one price of a GPU the highest throughput per GPU,",
+        "MinCost": "the lowest cost per token",
         "MinLatency": "the highest speed for a user",
         "MaxThroughput": "the highest throughput per GPU",
         "Knee": "the knee of the frontier",
@@ -177,7 +177,8 @@ def _because(best: Point, target: Target) -> str:
         "AtCost": f"the fastest point within {target.max_cost or 0:g} per million output tokens",
     }[target.policy]
     within = f" with {target.headroom_percent} % headroom" if target.headroom_percent else ""
-    return f"{figures(best)}: {what} that holds all objectives{within}"
+    also = "and" if target.policy == "AtUserSpeed" else "that"
+    return f"{figures(best)}: {what} {also} holds all objectives{within}"
 
 
 def _binds(binding: str, keys: Sequence[Unlock]) -> str:

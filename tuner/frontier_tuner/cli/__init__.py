@@ -4,7 +4,14 @@ import importlib
 
 import click
 
-COMMANDS = {"load": "load", "select": "select", "tune": "tune"}
+COMMANDS = {
+    "explain": "explain",
+    "load": "load",
+    "plot": "plot",
+    "resume": "resume",
+    "select": "select",
+    "tune": "tune",
+}
 """Subcommand → module of this package that has it, under the same name."""
 
 
