@@ -20,11 +20,10 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.confirming import finalists
 from frontier_tuner.frontier import Point, feasible, points
-from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.samplers import Prior, create_sampler, spread
-from frontier_tuner.selection import select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import (
     SEARCH_SPACE_EXHAUSTED,
@@ -36,6 +35,8 @@ from frontier_tuner.stopping import (
     too_many_failures,
 )
 from frontier_tuner.trial import TrialRecord
+
+__all__ = ["Proposal", "finalists", "propose"]
 
 MAX_RETRIES = 2
 OPENING = 6
@@ -114,21 +115,6 @@ def propose(
     if told:
         return _ask(space, told, pending, free, sampler, stream)
     return Proposal(spread(space, tried, free, stream, prior), f"Opening {len(known)}: the least tried values")
-
-
-def finalists(
-    points: Sequence[Point], objectives: Objectives, target: Target, count: int
-) -> tuple[tuple[Configuration, Load], ...]:
-    """Return the points to measure again before one is served: distinct configurations, best by the target first."""
-    left = list(points)
-    chosen: list[tuple[Configuration, Load]] = []
-    while len(chosen) < count:
-        best = select(left, objectives, target).point
-        if best is None:
-            break
-        chosen.append((best.configuration, best.load))
-        left = [point for point in left if point.configuration != best.configuration]
-    return tuple(chosen)
 
 
 def _stream(seed: int, position: int) -> int:

@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = {name: name for name in ("bench", "load", "select", "space", "tune")}
+COMMANDS = {name: name for name in ("bench", "explain", "load", "plot", "resume", "select", "space", "tune")}
 """Subcommand → module of this package that has it, under the same name."""
 
 
