@@ -60,7 +60,8 @@ def test_a_study_goes_on_from_its_journal_and_selects_again_without_measuring(fr
     first = frontier(*tune)
     assert "Trial 0" in first
     assert "StartsUsed" in first
-    second = frontier(*tune)
+    second = frontier("resume", *tune[1:])
+    assert "trials in journal.jsonl: 1" in second
     assert "Trial 1" in second
     assert "Trial 0" not in second
     trials = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]

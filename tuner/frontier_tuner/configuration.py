@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 Value = str | int | bool
 
@@ -27,11 +28,27 @@ class Configuration(Mapping[str, Value]):
         """Return the configuration with these values."""
         return cls(tuple(sorted(values.items())))
 
+    @cached_property
+    def _values(self) -> dict[str, Value]:
+        return dict(self.items_)
+
+    @cached_property
+    def _content_hash(self) -> int:
+        return hash(self.items_)
+
+    def __hash__(self) -> int:
+        # Members of a space are looked up far more often than they are made.
+        return self._content_hash
+
+    def __reduce__(self) -> tuple[type["Configuration"], tuple[tuple[tuple[str, Value], ...]]]:
+        # Text hashes differently in every process, so what is cached must stay behind.
+        return type(self), (self.items_,)
+
     def __getitem__(self, name: str) -> Value:
-        for key, value in self.items_:
-            if key == name:
-                return value
-        raise KeyError(name)
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
 
     def __iter__(self) -> Iterator[str]:
         return (key for key, _ in self.items_)
@@ -41,17 +58,17 @@ class Configuration(Mapping[str, Value]):
 
     def integer(self, name: str, default: int = 0) -> int:
         """Return the value of an integer parameter, or `default` where the space does not have it."""
-        return int(self.get(name, default))
+        return int(self._values.get(name, default))
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Return the value of a boolean parameter, or `default` where the space does not have it."""
-        return bool(self.get(name, default))
+        return bool(self._values.get(name, default))
 
     def text(self, name: str, default: str = "") -> str:
         """Return the value of a categorical parameter, or `default` where the space does not have it."""
-        return str(self.get(name, default))
+        return str(self._values.get(name, default))
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Ten hexadecimal digits that name this configuration in object names and labels."""
         return digest(dict(self.items_))

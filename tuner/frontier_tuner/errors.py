@@ -8,6 +8,8 @@ TunerError
 └── PlantError             an engine or a load generator could not be started
 """
 
+from collections.abc import Mapping
+
 
 class TunerError(Exception):
     """Any error that the tuner raises on purpose."""
@@ -22,11 +24,16 @@ class JournalError(TunerError):
 
 
 class InvalidSpaceError(TunerError):
-    """The search space cannot be used; `problems` lists every sentence a user should read."""
+    """The search space cannot be used; `problems` lists every sentence a user should read.
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    Where rules leave nothing valid, `reasons` has all their sentences, also those that are too many for a message, with
+    the number of combinations that each forbids.
+    """
+
+    def __init__(self, problems: tuple[str, ...], reasons: Mapping[str, int] | None = None) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+        self.reasons = dict(reasons or {})
 
 
 class MeasurementError(TunerError):

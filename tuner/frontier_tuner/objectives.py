@@ -52,10 +52,13 @@ class Objectives:
     Attributes:
         slos: Every one must hold.
         max_cost: Ceiling in money per million output tokens, or None.
+        price_per_gpu_hour: Price of a GPU at which every point's cost is counted, whatever it was when the point was
+            measured; None keeps the measured costs, for studies over GPUs of several prices.
     """
 
     slos: tuple[SLO, ...] = ()
     max_cost: float | None = None
+    price_per_gpu_hour: float | None = None
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def spread(
 
     def novelty(index: int) -> tuple[float, float]:
         configuration = eligible[index]
-        return sum(1 / (1 + counts.get((name, configuration[name]), 0)) for name in names), ties[index]
+        present = [(name, configuration[name]) for name in names if name in configuration]
+        return sum(1 / (1 + counts.get(item, 0)) for item in present), ties[index]
 
     return eligible[max(range(len(eligible)), key=novelty)]
 

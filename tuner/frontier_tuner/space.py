@@ -1,120 +1,38 @@
 """The search space: parameters with their values, and the static rules that hold between them.
 
 The space after its rules is small enough to enumerate, so validity is decided before an engine starts and a sampler
-never has to guess it. Nothing here knows an engine; `engines` builds the spaces.
+never has to guess it. A parameter may exist only with values of another; configurations without those lack it.
+Nothing here knows an engine; `engines` builds the spaces.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import BaseTrial
 
 from frontier_tuner.configuration import Configuration, Value, digest
+from frontier_tuner.enumeration import Enumeration, Enumerator
 from frontier_tuner.errors import InvalidSpaceError
+from frontier_tuner.parameter import Argument, Moves, Parameter, Requirement, Rule, Violation, shown
+from frontier_tuner.restriction import Restriction, restrict_parameters, unreachable
 
-Moves = Literal["Along", "Out", "Both"]
-"""Whether a parameter moves a point along the frontier, pushes the frontier out, or does both."""
+__all__ = [
+    "MAX_MESSAGES",
+    "Argument",
+    "Moves",
+    "Parameter",
+    "Requirement",
+    "Restriction",
+    "Rule",
+    "SearchSpace",
+    "Violation",
+    "restrict",
+]
 
 MAX_MESSAGES = 12
 """How many sentences an error lists before it says how many more there are."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One tunable knob.
-
-    Attributes:
-        name: Its name in configurations and resources.
-        values: The values to search, in order.
-        moves: What it does to the frontier.
-        restart: Whether a change needs a new engine start.
-        argument: The engine's argument, empty where there is none.
-        bounds: Smallest and largest integer that a user may ask for; None where only some values are possible.
-        choices: All values that a user may ask for where there are no bounds; empty means `values`.
-        group: Parameters of one group act together on speed, such as the degrees of a parallel layout.
-    """
-
-    name: str
-    values: tuple[Value, ...]
-    moves: Moves = "Both"
-    restart: bool = True
-    argument: str = ""
-    bounds: tuple[int, int] | None = None
-    choices: tuple[Value, ...] = ()
-    group: str = ""
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the values have an order that a sampler can use."""
-        return all(isinstance(value, int) and not isinstance(value, bool) for value in self.values)
-
-    def convert(self, value: object) -> Value | None:
-        """Return the value in this parameter's type, also from text; None where it is not possible here."""
-        known = {str(each).lower(): each for each in (*self.values, *self.choices)}
-        found = known.get(str(value).lower())
-        if found is not None or self.bounds is None or isinstance(value, bool):
-            return found
-        try:
-            number = int(str(value))
-        except ValueError:
-            return None
-        return number if self.bounds[0] <= number <= self.bounds[1] else None
-
-    @property
-    def domain(self) -> str:
-        """The possible values as a user reads them."""
-        if self.bounds is not None:
-            return f"whole numbers from {self.bounds[0]} to {self.bounds[1]}"
-        return ", ".join(str(value) for value in dict.fromkeys((*self.values, *self.choices)))
-
-
-@dataclass(frozen=True)
-class Violation:
-    """Why a configuration cannot work.
-
-    Attributes:
-        parameters: The parameters to blame.
-        message: The sentence a user reads.
-    """
-
-    parameters: tuple[str, ...]
-    message: str
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One static rule.
-
-    Attributes:
-        parameters: The only parameters that it reads; those that a space lacks stay at the engine's defaults.
-        check: Returns the sentence to show where the configuration breaks the rule, otherwise None.
-    """
-
-    parameters: tuple[str, ...]
-    check: Callable[[Configuration], str | None]
-
-
-@dataclass(frozen=True)
-class Restriction:
-    """What a user says about one parameter: a value, some values, or a range.
-
-    A range keeps the values that it covers and adds its two ends where the parameter is open to other numbers.
-
-    Attributes:
-        name: The parameter.
-        values: The values to search.
-        minimum: Lower end of the range.
-        maximum: Upper end of the range.
-        value: The only value.
-    """
-
-    name: str
-    values: tuple[Value, ...] | None = None
-    minimum: int | None = None
-    maximum: int | None = None
-    value: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +40,7 @@ class SearchSpace:
     """Parameters and the rules between them.
 
     Attributes:
-        parameters: The parameters, in the order of enumeration.
+        parameters: The parameters, in the order of enumeration; one that another requires comes before it.
         rules: The static rules; a configuration is valid where none of them objects.
         defaults: The engine's own values, from which the baseline is made.
     """
@@ -131,44 +49,83 @@ class SearchSpace:
     rules: tuple[Rule, ...] = ()
     defaults: Mapping[str, Value] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        places = {parameter.name: index for index, parameter in enumerate(self.parameters)}
+        for index, parameter in enumerate(self.parameters):
+            if parameter.requires is not None and places.get(parameter.requires.name, -1) >= index:
+                raise ValueError(
+                    f"{parameter.name} requires {parameter.requires.name}, which must come before it in the space"
+                )
+
     def violations(self, configuration: Configuration) -> tuple[Violation, ...]:
         """Return every reason why this configuration is not a valid member of the space; empty where it is one."""
         known = {parameter.name: parameter for parameter in self.parameters}
         strangers = sorted(set(configuration) - set(known))
         found = [Violation((name,), f"{name} is not a parameter of this space") for name in strangers]
         for name, parameter in known.items():
+            exists = self.exists(parameter, configuration)
             if name not in configuration:
-                found.append(Violation((name,), f"{name} has no value"))
+                found.extend([Violation((name,), f"{name} has no value")] if exists else [])
+            elif not exists:
+                found.append(Violation((name,), f"{name} exists only with {parameter.requires}"))
             elif configuration[name] not in parameter.values:
-                values = ", ".join(str(value) for value in parameter.values)
-                found.append(Violation((name,), f"{name} is {configuration[name]}, not one of {values}"))
+                values = ", ".join(shown(value) for value in parameter.values)
+                found.append(Violation((name,), f"{name} is {shown(configuration[name])}, not one of {values}"))
         for rule in self.rules:
             message = rule.check(configuration)
             if message is not None:
                 found.append(Violation(rule.parameters, message))
         return tuple(found)
 
+    def exists(self, parameter: Parameter, values: Mapping[str, Value]) -> bool:
+        """Return whether a parameter exists beside these values of the others."""
+        requires = parameter.requires
+        if requires is None:
+            return True
+        if requires.name in self._places:
+            return values.get(requires.name) in requires.values
+        return self.defaults.get(requires.name) in requires.values
+
     def configurations(self) -> tuple[Configuration, ...]:
         """Return all valid configurations, in the order of the parameters' values."""
-        return self._valid
+        return self._enumeration.valid
+
+    def __contains__(self, configuration: object) -> bool:
+        return configuration in self._numbers
+
+    def index(self, configuration: Configuration) -> int:
+        """Return the place of a configuration among `configurations()`.
+
+        Raises:
+            ValueError: It is no valid member of the space.
+        """
+        try:
+            return self._numbers[configuration]
+        except KeyError:
+            raise ValueError(f"{configuration} is not a valid configuration of this space") from None
 
     @property
     def size(self) -> int:
         """The number of valid configurations."""
-        return len(self._valid)
+        return len(self._enumeration.valid)
 
-    @property
+    @cached_property
     def pruned(self) -> int:
         """How many combinations of values the rules forbid."""
-        total = 1
-        for parameter in self.parameters:
-            total *= len(parameter.values)
-        return total - self.size
+        return self._enumerator(()).combinations - self.size
 
     @property
+    def reasons(self) -> Mapping[str, int]:
+        """For each sentence of a rule how many combinations of values it forbids; each counts for one sentence only.
+
+        Values that were dropped because no valid configuration has them are counted, too: these are the reasons.
+        """
+        return self._enumeration.reasons
+
+    @cached_property
     def digest(self) -> str:
-        """Ten hexadecimal digits that change when a parameter or a value does."""
-        return digest({parameter.name: list(parameter.values) for parameter in self.parameters})
+        """Ten hexadecimal digits that change when a parameter, a value or a requirement does."""
+        return digest({parameter.name: _content(parameter) for parameter in self.parameters})
 
     @cached_property
     def baseline(self) -> Configuration:
@@ -177,50 +134,76 @@ class SearchSpace:
         Raises:
             InvalidSpaceError: No configuration is valid.
         """
-        if not self._valid:
+        if not self.size:
             raise InvalidSpaceError(self.objections())
-        return min(self._valid, key=self._distance_from_defaults)
+        return min(self.configurations(), key=self._distance_from_defaults)
 
     def objections(self) -> tuple[str, ...]:
         """Return the sentences of all rules that forbid a combination of this space, each once."""
-        messages: dict[str, None] = {}
-        for configuration in self._combinations(()):
-            for rule in self.rules:
-                message = rule.check(configuration)
-                if message is not None:
-                    messages[message] = None
-                    break
-            if len(messages) > MAX_MESSAGES:
-                return (*tuple(messages)[:MAX_MESSAGES], "and more combinations are invalid")
-        return tuple(messages)
+        messages = tuple(self.reasons)
+        if len(messages) > MAX_MESSAGES:
+            return (*messages[:MAX_MESSAGES], "and more combinations are invalid")
+        return messages
 
     def without_dead_values(self) -> "SearchSpace":
-        """Return the space without the values that occur in no valid configuration.
+        """Return the space without the values, and without the parameters, that occur in no valid configuration.
 
         Raises:
             InvalidSpaceError: No configuration is valid; carries the rules' sentences.
         """
-        if not self._valid:
-            raise InvalidSpaceError(self.objections() or ("the search space has no configuration",))
-        alive = {p.name: {configuration[p.name] for configuration in self._valid} for p in self.parameters}
+        if not self.size:
+            raise InvalidSpaceError(self.objections() or ("the search space has no configuration",), self.reasons)
+        alive: dict[str, set[Value]] = {parameter.name: set() for parameter in self.parameters}
+        for configuration in self.configurations():
+            for name, value in configuration.items_:
+                alive[name].add(value)
         kept = (replace(p, values=tuple(v for v in p.values if v in alive[p.name])) for p in self.parameters)
-        return replace(self, parameters=tuple(kept))
+        smaller = replace(self, parameters=tuple(parameter for parameter in kept if parameter.values))
+        # The same configurations are valid in the same order, so they need not be found again.
+        smaller.__dict__["_enumeration"] = Enumeration(self.configurations(), self.reasons)
+        return smaller
 
-    def to_distributions(self) -> dict[str, BaseDistribution]:
+    def with_rules(self, rules: Sequence[Rule]) -> "SearchSpace":
+        """Return the space with further rules, such as those that a study has learned; the parameters stay."""
+        return replace(self, rules=(*self.rules, *rules)) if rules else self
+
+    def to_distributions(self, configuration: Configuration | None = None) -> dict[str, BaseDistribution]:
         """Return Optuna distributions for the parameters with a choice, as `encode` writes them.
 
         Numbers become their position among the values, so that a geometric list is evenly spaced.
+
+        Args:
+            configuration: Take only the parameters that it has; None takes all, also those that exclude one another.
         """
         return {
             parameter.name: IntDistribution(0, len(parameter.values) - 1)
             if parameter.ordered
             else CategoricalDistribution(parameter.values)
             for parameter in self.parameters
-            if len(parameter.values) > 1
+            if len(parameter.values) > 1 and (configuration is None or parameter.name in configuration)
         }
 
+    def suggest(self, trial: BaseTrial) -> Configuration:
+        """Return the configuration that an Optuna trial suggests; it is asked only for parameters that exist.
+
+        The result need not be valid: Optuna does not know the rules.
+        """
+        values: dict[str, Value] = {}
+        for parameter in self.parameters:
+            if not self.exists(parameter, values):
+                continue
+            if len(parameter.values) == 1:
+                values[parameter.name] = parameter.values[0]
+            elif parameter.ordered:
+                place = trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)
+                values[parameter.name] = parameter.values[place]
+            else:
+                chosen = trial.suggest_categorical(parameter.name, parameter.values)
+                values[parameter.name] = next(value for value in parameter.values if value == chosen)
+        return Configuration.of(values)
+
     def encode(self, configuration: Configuration) -> dict[str, Value]:
-        """Return the configuration in terms of `to_distributions`.
+        """Return the configuration in terms of `to_distributions`; parameters that it lacks stay away.
 
         Raises:
             ValueError: A value is not in the space.
@@ -230,13 +213,18 @@ class SearchSpace:
             if parameter.ordered
             else configuration[parameter.name]
             for parameter in self.parameters
-            if len(parameter.values) > 1
+            if len(parameter.values) > 1 and parameter.name in configuration
         }
 
     def decode(self, encoded: Mapping[str, Value]) -> Configuration:
-        """Return the configuration of values in terms of `to_distributions`; inverse of `encode`."""
+        """Return the configuration of values in terms of `to_distributions`; inverse of `encode`.
+
+        Values of parameters that do not exist beside the others are ignored.
+        """
         values: dict[str, Value] = {}
         for parameter in self.parameters:
+            if not self.exists(parameter, values):
+                continue
             if len(parameter.values) == 1:
                 values[parameter.name] = parameter.values[0]
             else:
@@ -245,50 +233,43 @@ class SearchSpace:
         return Configuration.of(values)
 
     def distance(self, one: Configuration, other: Configuration) -> float:
-        """Return how far two members of the space are apart: 1 for each parameter at opposite ends."""
+        """Return how far two members of the space are apart.
+
+        A parameter adds 1 at opposite ends, or where only one of the two has it.
+        """
         total = 0.0
         for parameter in self.parameters:
-            if one[parameter.name] == other[parameter.name]:
+            left, right = one.get(parameter.name), other.get(parameter.name)
+            if left == right:
                 continue
-            steps = len(parameter.values) - 1
-            if parameter.ordered:
-                apart = parameter.values.index(one[parameter.name]) - parameter.values.index(other[parameter.name])
-                total += abs(apart) / steps
+            if parameter.ordered and left is not None and right is not None:
+                steps = parameter.values.index(left) - parameter.values.index(right)
+                total += abs(steps) / (len(parameter.values) - 1)
             else:
                 total += 1
         return total
 
     @cached_property
-    def _valid(self) -> tuple[Configuration, ...]:
-        return tuple(self._combinations(self.rules))
+    def _enumeration(self) -> Enumeration:
+        return self._enumerator(self.rules).run()
 
-    def _combinations(self, rules: Sequence[Rule]) -> Iterator[Configuration]:
-        # Each rule is asked as soon as its last parameter has a value, so whole branches go at once.
-        positions = {parameter.name: index for index, parameter in enumerate(self.parameters)}
-        due: list[list[Rule]] = [[] for _ in self.parameters]
-        for rule in rules:
-            if self.parameters:
-                due[max((positions.get(name, 0) for name in rule.parameters), default=0)].append(rule)
+    def _enumerator(self, rules: Sequence[Rule]) -> Enumerator:
+        return Enumerator(self.parameters, rules, self.defaults)
 
-        def extend(values: dict[str, Value], index: int) -> Iterator[Configuration]:
-            if index == len(self.parameters):
-                yield Configuration.of(values)
-                return
-            parameter = self.parameters[index]
-            for value in parameter.values:
-                chosen = {**values, parameter.name: value}
-                partial = Configuration.of(chosen)
-                if all(rule.check(partial) is None for rule in due[index]):
-                    yield from extend(chosen, index + 1)
+    @cached_property
+    def _numbers(self) -> Mapping[Configuration, int]:
+        return {configuration: number for number, configuration in enumerate(self.configurations())}
 
-        return extend({}, 0)
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {parameter.name: place for place, parameter in enumerate(self.parameters)}
 
     def _distance_from_defaults(self, configuration: Configuration) -> tuple[int, float, tuple[bool, ...]]:
         apart = 0.0
         changed = []
         for parameter in self.parameters:
-            value = configuration[parameter.name]
-            wanted = self.defaults.get(parameter.name, value)
+            value = configuration.get(parameter.name)
+            wanted = value if value is None else self.defaults.get(parameter.name, value)
             changed.append(value != wanted)
             if value != wanted and isinstance(value, int) and isinstance(wanted, int):
                 apart += abs(value - wanted) / max(abs(value), abs(wanted))
@@ -300,63 +281,18 @@ def restrict(space: SearchSpace, entries: Sequence[Restriction]) -> SearchSpace:
     """Return the space narrowed to what the entries allow; parameters without an entry stay as they are.
 
     Raises:
-        InvalidSpaceError: An entry names an unknown parameter, asks for an impossible value, has an inverted range or
-            contradicts another entry; carries every problem of every entry.
+        InvalidSpaceError: An entry names an unknown parameter, asks for an impossible value, has an inverted range,
+            contradicts another entry or restricts what can never exist; carries every problem of every entry.
     """
-    problems: list[str] = []
-    parameters = {parameter.name: parameter for parameter in space.parameters}
-    seen: set[str] = set()
-    for entry in entries:
-        if entry.name in seen:
-            problems.append(f"search parameter {entry.name} is given twice; keep one entry")
-        seen.add(entry.name)
-        parameter = parameters.get(entry.name)
-        if parameter is None:
-            problems.append(f"search parameter {entry.name} is unknown; known are {', '.join(parameters)}")
-            continue
-        values, found = _restricted(parameter, entry)
-        problems.extend(found)
-        if not found:
-            parameters[entry.name] = replace(parameter, values=values)
+    parameters = restrict_parameters(space.parameters, entries)
+    problems = unreachable(parameters, [entry.name for entry in entries], space.defaults)
     if problems:
-        raise InvalidSpaceError(tuple(dict.fromkeys(problems)))
-    return replace(space, parameters=tuple(parameters.values()))
+        raise InvalidSpaceError(problems)
+    return replace(space, parameters=parameters)
 
 
-def _restricted(parameter: Parameter, entry: Restriction) -> tuple[tuple[Value, ...], list[str]]:
-    ranged = entry.minimum is not None or entry.maximum is not None
-    if sum((entry.value is not None, entry.values is not None, ranged)) != 1:
-        return (), [f"search parameter {entry.name} needs exactly one of value, values, or a range of min and max"]
-    if ranged:
-        return _in_range(parameter, entry.minimum, entry.maximum)
-    asked = entry.values if entry.values is not None else (entry.value,)
-    if not asked:
-        return (), [f"search parameter {entry.name} has an empty list of values; leave it out to search its defaults"]
-    converted = [(value, parameter.convert(value)) for value in asked]
-    problems = [
-        f"search parameter {entry.name} cannot be {value}; possible are {parameter.domain}"
-        for value, known in converted
-        if known is None
-    ]
-    kept = {known for _, known in converted if known is not None}
-    if parameter.ordered:
-        return tuple(sorted(kept, key=int)), problems
-    return tuple(value for value in dict.fromkeys((*parameter.values, *parameter.choices)) if value in kept), problems
-
-
-def _in_range(parameter: Parameter, low: int | None, high: int | None) -> tuple[tuple[Value, ...], list[str]]:
-    name = parameter.name
-    if not parameter.ordered:
-        return (), [f"search parameter {name} has no order; give values instead of min and max"]
-    if low is not None and high is not None and low > high:
-        return (), [f"search parameter {name} has an inverted range: min {low} is above max {high}"]
-    outside = [end for end in (low, high) if end is not None and parameter.convert(end) is None]
-    numbers = [int(value) for value in parameter.values]
-    if parameter.bounds is not None and outside:
-        return (), [f"search parameter {name} cannot be {end}; possible are {parameter.domain}" for end in outside]
-    if parameter.bounds is not None:
-        numbers += [end for end in (low, high) if end is not None]
-    kept = sorted({n for n in numbers if (low is None or n >= low) and (high is None or n <= high)})
-    if not kept:
-        return (), [f"search parameter {name} has no value from {low} to {high}; possible are {parameter.domain}"]
-    return tuple(kept), []
+def _content(parameter: Parameter) -> object:
+    values = list(parameter.values)
+    if parameter.requires is None:
+        return values
+    return {"values": values, "requires": {parameter.requires.name: list(parameter.requires.values)}}

@@ -327,6 +327,7 @@ class StudySpec(Section):
         return Objectives(
             slos=tuple(slo.to_slo() for slo in self.objectives.slos),
             max_cost=None if cost is None else float(cost.max_per_million_output_tokens),
+            price_per_gpu_hour=float(self.hardware.price_per_gpu_hour),
         )
 
     def to_target(self) -> Target:

@@ -3,7 +3,7 @@
 The operator and the `frontier` command go through here: the same spec is the same study in a cluster and on a desk.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -18,6 +18,7 @@ from frontier_tuner.samplers import Prior
 from frontier_tuner.space import Restriction, SearchSpace
 from frontier_tuner.spec import ParameterSpec, StudySpec
 from frontier_tuner.stopping import Budget
+from frontier_tuner.versions import image_version
 
 DEFAULT_RUNGS = 6
 DEFAULT_HIGHEST_CONCURRENCY = 256
@@ -26,23 +27,37 @@ DEFAULT_CONTEXT_TOKENS = 2048
 MODELS_PATH = "/models"
 
 
-def space_of(spec: StudySpec) -> SearchSpace:
+def space_of(spec: StudySpec, supports: Collection[str] = ()) -> SearchSpace:
     """Return the valid configurations of a study.
+
+    Args:
+        spec: The study.
+        supports: Parameters of `engines.vllm.FEATURES` that the plant can do; the others are refused.
 
     Raises:
         InvalidSpaceError: The parameters contradict each other, the model or the hardware; carries every problem.
         TunerError: The model's facts or the GPU's are wrong.
     """
+    return vllm.space_of_request(space_request(spec, supports))
+
+
+def space_request(spec: StudySpec, supports: Collection[str] = ()) -> vllm.SpaceRequest:
+    """Return what the space of a study is made from; the arguments are those of `space_of`.
+
+    Raises:
+        TunerError: The model's facts or the GPU's are wrong.
+    """
     names = [variant.name for variant in spec.model.variants]
-    return vllm.build_space(
-        _models(spec),
-        _gpu(spec),
-        spec.hardware.gpus_per_node,
-        names if spec.objectives.quality is None else names[:1],
-        spec.search.max_trial_gpus,
+    return vllm.SpaceRequest(
+        models=_models(spec),
+        gpu=_gpu(spec),
+        gpus_per_node=spec.hardware.gpus_per_node,
+        variants=names if spec.objectives.quality is None else names[:1],
+        max_gpus=spec.search.max_trial_gpus,
         restrictions=[_restriction(entry) for entry in spec.search.parameters],
         fixed_args=spec.engine.args,
-        engine_version=engine_version(spec.engine.image),
+        engine_version=image_version(spec.engine.image),
+        supports=supports,
     )
 
 
@@ -73,14 +88,6 @@ def _restriction(entry: ParameterSpec) -> Restriction:
     if entry.step is not None and entry.min is not None and entry.max is not None:
         return Restriction(entry.name, values=tuple(range(entry.min, entry.max + 1, entry.step)))
     return Restriction(entry.name, values=entry.values, minimum=entry.min, maximum=entry.max, value=entry.value)
-
-
-def engine_version(image: str) -> str:
-    """Return the version in an image's tag, as in `vllm/vllm-openai:v0.33.0`, or nothing where the tag is none."""
-    _, _, tag = image.rpartition("/")[2].partition(":")
-    version = tag.partition("@")[0].removeprefix("v").partition("-")[0]
-    parts = version.split(".")
-    return version if len(parts) > 1 and all(part.isdigit() for part in parts) else ""
 
 
 def ladder_of(spec: StudySpec) -> tuple[Load, ...]:
@@ -138,7 +145,8 @@ def engine_arguments(spec: StudySpec, configuration: Configuration, *, model: st
         host: The address to listen on.
         port: The port to listen on.
     """
-    flags = vllm.command_line(configuration, fixed_args=spec.engine.args)
+    version = image_version(spec.engine.image)
+    flags = vllm.command_line(configuration, fixed_args=spec.engine.args, engine_version=version)
     fixed = ["--model", model, "--served-model-name", spec.model.served_name, "--host", host, "--port", str(port)]
     return [*fixed, *flags]
 

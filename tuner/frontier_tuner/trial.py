@@ -13,7 +13,7 @@ from frontier_tuner.configuration import Configuration
 from frontier_tuner.measurement import Measurement
 
 Outcome = Literal["Complete", "Infeasible", "Failed", "Pruned"]
-Purpose = Literal["Baseline", "Search", "Confirmation"]
+Purpose = Literal["Baseline", "Search", "Confirmation", "Ablation"]
 
 FailureClass = Literal["Configuration", "Infrastructure"]
 """`Configuration`: the engine will fail again, the sampler learns. `Infrastructure`: a retry may succeed."""

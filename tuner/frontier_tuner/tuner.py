@@ -20,11 +20,10 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.confirming import finalists
 from frontier_tuner.frontier import Point, feasible, points
-from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.samplers import Prior, create_sampler, spread
-from frontier_tuner.selection import select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import (
     SEARCH_SPACE_EXHAUSTED,
@@ -36,6 +35,8 @@ from frontier_tuner.stopping import (
     too_many_failures,
 )
 from frontier_tuner.trial import TrialRecord
+
+__all__ = ["Proposal", "finalists", "propose"]
 
 MAX_RETRIES = 2
 OPENING = 6
@@ -116,21 +117,6 @@ def propose(
     return Proposal(spread(space, tried, free, stream, prior), f"Opening {len(known)}: the least tried values")
 
 
-def finalists(
-    points: Sequence[Point], objectives: Objectives, target: Target, count: int
-) -> tuple[tuple[Configuration, Load], ...]:
-    """Return the points to measure again before one is served: distinct configurations, best by the target first."""
-    left = list(points)
-    chosen: list[tuple[Configuration, Load]] = []
-    while len(chosen) < count:
-        best = select(left, objectives, target).point
-        if best is None:
-            break
-        chosen.append((best.configuration, best.load))
-        left = [point for point in left if point.configuration != best.configuration]
-    return tuple(chosen)
-
-
 def _stream(seed: int, position: int) -> int:
     return int(np.random.SeedSequence((seed & 0xFFFFFFFF, position)).generate_state(1)[0])
 
@@ -153,19 +139,17 @@ def _told(
     space: SearchSpace, journal: Sequence[TrialRecord], objectives: Objectives, target: Target
 ) -> list[FrozenTrial]:
     """Return one finished Optuna trial for each configuration that taught something."""
-    distributions = space.to_distributions()
-    members = set(space.configurations())
     curves: dict[Configuration, list[Point]] = {}
     for point in points(journal, objectives):
         curves.setdefault(point.configuration, []).append(point)
-    taught = [r.configuration for r in journal if r.outcome != "Failed" and r.configuration in members]
+    taught = [r.configuration for r in journal if r.outcome != "Failed" and r.configuration in space]
     lessons = [(c, _lesson(curves.get(c, []), objectives, target)) for c in dict.fromkeys(taught)]
     worst = [min((values[axis] for _, (values, _) in lessons if values), default=0.0) for axis in (0, 1)]
     return [
         create_trial(
             state=TrialState.COMPLETE,
             params=space.encode(configuration),
-            distributions=distributions,
+            distributions=space.to_distributions(configuration),
             values=list(values or worst),
             constraints={"objectives": violation},
         )
@@ -195,16 +179,15 @@ def _ask(
     stream: int,
 ) -> Proposal:
     study = optuna.create_study(directions=["maximize", "maximize"], sampler=create_sampler(sampler, stream))
-    distributions = space.to_distributions()
     study.add_trials(told)
-    for configuration in (each for each in pending if not space.violations(each)):
+    for configuration in (each for each in pending if each in space):
         study.enqueue_trial(space.encode(configuration))
-        study.ask(distributions)
+        space.suggest(study.ask())
     available = set(free)
     wanted = free[0]
     for _ in range(SAMPLES):
-        trial = study.ask(distributions)
-        wanted = space.decode(trial.params)
+        trial = study.ask()
+        wanted = space.suggest(trial)
         if wanted in available:
             return Proposal(wanted, f"{sampler}: sampled from {len(told)} trials")
         # An answer that cannot be used is taken back, so that it is neither learnt from nor counted as under way.

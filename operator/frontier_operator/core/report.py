@@ -211,8 +211,10 @@ def _study(observation: Observation, decision: Decision) -> dict[str, Any]:
     }
     if observation.trials:
         study["startedAt"] = rfc3339(min(trial.created for trial in observation.trials))
-    if decision.study.frontier:
-        study["hypervolume"] = f"{hypervolume(decision.study.frontier):.1f}"
+    if decision.study.frontier and observation.spec is not None:
+        # Of all points by their values: members of the frontier may leave within noise, and the volume must not fall.
+        records = [trial.record for trial in observation.trials if trial.record is not None]
+        study["hypervolume"] = f"{hypervolume(points(records, observation.spec.to_objectives())):.1f}"
     if decision.study.stop:
         study["stop"] = decision.study.stop
         study["stopMessage"] = decision.study.stop_message

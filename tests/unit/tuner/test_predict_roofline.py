@@ -1,9 +1,13 @@
+import time
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.errors import FactsError
 from frontier_tuner.facts import gpu_facts, model_facts
 from frontier_tuner.predict.deployment import Deployment, Pool, deployment_of_engine, deployment_of_table
 from frontier_tuner.predict.roofline import Roofline, Traffic
@@ -102,3 +106,123 @@ def test_an_engines_parameters_become_a_deployment():
     assert (deployment.gpu_memory_fraction, deployment.prefix_caching) == (0.95, False)
     sharded = deployment_of_engine(Configuration.of(values_ | {"enableExpertParallel": False}))
     assert (sharded.decode.moe_tensor, sharded.decode.expert) == (8, 1)
+
+
+def test_more_memory_never_makes_less_fit():
+    small, large = gpu_facts("H100"), gpu_facts("H200")
+
+    @given(deployments(), MODELS, st.sampled_from([(8192, 1024, 0.0), (128, 128, 0.0)]))
+    def more_is_more(deployment, model, traffic):
+        asked, loads = [Configuration.of({})], LOADS
+        said = [
+            Roofline(model_facts(model), replace(small, memory_bytes=memory), Traffic(*traffic), lambda _: deployment)
+            .predict(asked, loads)
+            for memory in (small.memory_bytes, large.memory_bytes)
+        ]  # fmt: skip
+        less, more = said
+        assert more.capacity > less.capacity
+        assert more.start_memory == less.start_memory
+        assert np.all(more.memory == less.memory)
+        assert np.all(more.throughput >= less.throughput * (1 - 1e-3))
+
+    more_is_more()
+
+
+def test_a_loop_is_closed():
+    """Little's law: what is in flight is the rate times the time from the first byte sent to the last token."""
+    prediction = predict(Deployment(step_tokens=8192))
+    loads = LOADS[0]
+    rate = prediction.throughput[0] / 1000
+    in_flight = rate * (prediction.ttft[0] + 999 * prediction.itl[0])
+    assert in_flight[1:] == pytest.approx(loads[1:], rel=0.02)
+
+
+def test_a_limit_on_sequences_keeps_the_speed_and_lets_requests_wait():
+    free, limited = predict(Deployment(step_tokens=8192)), predict(Deployment(step_tokens=8192, max_seqs=16))
+    assert limited.itl[0, :4] == pytest.approx(free.itl[0, :4])
+    assert limited.itl[0, -1] < 0.5 * free.itl[0, -1]
+    assert limited.ttft[0, -1] > 10 * limited.ttft[0, 4]
+    assert limited.throughput[0, -1] == pytest.approx(limited.throughput[0, 5], rel=0.2)
+
+
+def test_sequences_beyond_the_cache_wait():
+    tight = predict(Deployment(gpu_memory_fraction=0.55), gpu="H200")
+    roomy = predict(Deployment(gpu_memory_fraction=0.95), gpu="H200")
+    assert tight.ttft[0, -1] > 2 * roomy.ttft[0, -1]
+    assert tight.throughput[0, -1] < roomy.throughput[0, -1]
+
+
+def test_a_cached_prefix_needs_no_prefill_where_prefixes_are_kept():
+    kept, lost = (
+        predict(Deployment(step_tokens=8192, prefix_caching=caching), traffic=(8192, 256, 6144))
+        for caching in (True, False)
+    )
+    assert np.all(kept.ttft < lost.ttft)
+    assert kept.throughput[0, 6] > 1.5 * lost.throughput[0, 6]
+
+
+def test_accepted_drafts_help_most_where_few_sequences_decode():
+    plain = predict(Deployment(step_tokens=8192), "deepseek-v3", "B200")
+    drafted = predict(
+        Deployment(step_tokens=8192, draft_tokens=3, acceptance=0.8, draft_layers=1), "deepseek-v3", "B200"
+    )
+    gain = drafted.user_speed / plain.user_speed
+    assert 1.5 < gain[0, 0] < 1 + 0.8 + 0.64 + 0.512
+    useless = predict(
+        Deployment(step_tokens=8192, draft_tokens=3, acceptance=0.0, draft_layers=1), "deepseek-v3", "B200"
+    )
+    assert np.all(useless.user_speed < plain.user_speed)
+
+
+def test_pools_are_matched_by_the_slower_one():
+    def throughput(prefill, decode):
+        deployment = Deployment(decode=Pool(workers=decode), prefill=Pool(workers=prefill))
+        return predict(deployment, traffic=(8192, 256, 0)).throughput[0, -1] * deployment.gpus
+
+    assert throughput(1, 4) == pytest.approx(throughput(1, 8), rel=0.01)  # prefill is the slower
+    assert throughput(2, 4) == pytest.approx(2 * throughput(1, 4), rel=0.05)
+
+
+def test_a_saturated_prefill_pool_shows_in_the_time_to_first_token():
+    deployment = Deployment(decode=Pool(workers=4), prefill=Pool())
+    prediction = predict(deployment, traffic=(8192, 256, 0))
+    assert prediction.ttft[0, -1] > 20 * prediction.ttft[0, 0]
+    assert prediction.itl[0, -1] == pytest.approx(prediction.itl[0, -2], rel=0.05)
+
+
+def test_crossing_a_node_is_a_cliff():
+    def speed(gpu, tensor):
+        return predict(Deployment(decode=Pool(tensor=tensor)), gpu=gpu).user_speed[0, 0]
+
+    assert speed("H200", 16) < 0.8 * speed("H200", 8)
+    assert speed("GB200", 16) > 0.9 * speed("GB200", 8)  # one domain of 72
+
+
+def test_facts_are_chosen_by_variant():
+    models = {"bf16": model_facts("Qwen/Qwen3-32B"), "": model_facts("Qwen/Qwen3-32B-FP8")}
+    prior = Roofline(models, gpu_facts("H200"), Traffic(1000, 100), deployment_of_engine)
+    asked = [Configuration.of({"variant": name}) for name in ("bf16", "fp8")]
+    start = prior.predict(asked, np.ones((2, 1))).start_memory
+    assert start[0] > 1.7 * start[1]
+    with pytest.raises(FactsError, match=r"'awq'.*bf16"):
+        Roofline({"bf16": models["bf16"]}, gpu_facts("H200"), Traffic(1000, 100), deployment_of_engine).predict(
+            [Configuration.of({"variant": "awq"})], np.ones((1, 1))
+        )
+
+
+@pytest.mark.parametrize("wrong", [(0, 100, 0), (100, 0, 0), (100, 100, 101), (100, 100, -1), (float("nan"), 1, 0)])
+def test_wrong_traffic_is_refused(wrong):
+    with pytest.raises(ValueError, match="tokens must be"):
+        Traffic(*wrong)
+
+
+def test_thousands_of_configurations_take_seconds_not_minutes():
+    rows = [
+        Configuration.of({"mode": "agg", "tp": tensor, "gemm": gemm, "kvcache": "fp8", "ctx_tokens": 512 + step})
+        for tensor in (1, 2, 4, 8) for gemm in ("bf16", "fp8", "fp8_block", "nvfp4") for step in range(0, 5000, 16)
+    ]  # fmt: skip
+    loads = np.repeat(np.geomspace(1, 1024, 18)[np.newaxis, :], len(rows), axis=0)
+    prior = Roofline(model_facts("Qwen/Qwen3-32B"), gpu_facts("H200"), Traffic(4000, 1000), deployment_of_table)
+    began = time.process_time()
+    assert prior.predict(rows, loads).itl.shape == (5008, 18)
+    assert time.process_time() - began < 6  # it takes about one on a machine of its own

@@ -27,7 +27,7 @@ def test_a_model_and_an_image_are_enough():
     assert spec.model.served_name == "org/name"
     assert spec.workload.profile is not None
     assert spec.to_target() == Target(policy="MinCost", headroom_percent=10)
-    assert spec.to_objectives() == Objectives()
+    assert spec.to_objectives() == Objectives(price_per_gpu_hour=1.0)
     assert (spec.search.budget.max_trials, spec.search.budget.max_duration) == (24, timedelta(hours=6))
     assert spec.measurement.engine_start_timeout == timedelta(minutes=30)
 
@@ -69,6 +69,7 @@ def test_bounds_become_seconds_and_tokens_per_second():
             SLO("speed", "UserTokensPerSecond", 5, minimum=40.0),
         ),
         max_cost=0.6,
+        price_per_gpu_hour=3.5,
     )
 
 

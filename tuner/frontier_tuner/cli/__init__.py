@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = {"bench": "bench", "load": "load", "select": "select", "tune": "tune"}
+COMMANDS = {name: name for name in ("bench", "explain", "load", "plot", "resume", "select", "space", "tune")}
 """Subcommand → module of this package that has it, under the same name."""
 
 

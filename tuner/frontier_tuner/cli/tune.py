@@ -19,6 +19,24 @@ def tune(
     *, file: Path, engine_command: str | None, journal: Path | None, starts: int | None, work: Path | None
 ) -> None:
     """Tune the InferenceDeployment in FILE on this machine, without a cluster; goes on from its journal."""
+    tune_on_this_machine(file, journal, engine_command, starts, work)
+
+
+def tune_on_this_machine(
+    file: Path, journal: Path | None, engine_command: str | None, starts: int | None, work: Path | None
+) -> None:
+    """Run a study with local engines and print its outcome; exits with 3 where no point is feasible.
+
+    Args:
+        file: The manifest.
+        journal: The journal to begin or to go on from; None for `frontier-<study>.jsonl`.
+        engine_command: What the engine's arguments are appended to; None for vLLM.
+        starts: Engine starts after which to stop in any case, or None.
+        work: Directory for logs; None for a temporary one.
+
+    Raises:
+        click.ClickException: The manifest, the journal or the surroundings cannot be used.
+    """
     import tempfile  # noqa: PLC0415 - see the package
     import time  # noqa: PLC0415 - see the package
 

@@ -1,7 +1,14 @@
-"""How far real kernels, links and schedulers stay behind the data sheet: the same for every model and engine."""
+"""How far real kernels, links and schedulers stay behind the data sheet: the same for every model and product.
+
+The values are fitted by `benchmarks/roofline_fit.py` to 2,962 measured points of ten models on H100, H200, B200, B300,
+GB200 and GB300 with vLLM, SGLang and TensorRT-LLM: `systems/silicon_sample.csv` of aiconfigurator-core 0.12.0
+(Apache-2.0). Not fitted, as those points do not tell them: `network_seconds`, `eager_layer_seconds` and
+`prefill_utilisation`; `exchange_seconds` and `linear_layer_seconds` are hardly told. Times to first token are the least
+sure: they were fitted to a benchmark that starts all its requests at once.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -44,43 +51,53 @@ class Efficiencies:
         prefill_utilisation: Share of its time that a busy prefill pool works.
     """
 
-    memory: float = 0.826
-    memory_8bit: float = 0.736
-    memory_4bit: float = 0.796
-    cache: float = 0.84
-    flops_16bit: float = 0.588
-    flops_8bit: float = 0.469
-    flops_8bit_block: float = 0.318
-    flops_4bit: float = 0.46
-    attention: float = 0.464
-    sharpness: float = 2.02
-    layer_seconds: float = 1.53e-05
-    moe_layer_seconds: float = 3.13e-05
-    latent_layer_seconds: float = 1.74e-05
-    index_layer_seconds: float = 1.35e-05
-    linear_layer_seconds: float = 9.8e-06
-    quantize_seconds: float = 1.67e-05
+    memory: float = 0.801
+    memory_8bit: float = 0.728
+    memory_4bit: float = 0.833
+    cache: float = 0.9
+    flops_16bit: float = 0.603
+    flops_8bit: float = 0.496
+    flops_8bit_block: float = 0.295
+    flops_4bit: float = 0.451
+    attention: float = 0.491
+    sharpness: float = 1.6
+    layer_seconds: float = 1.62e-5
+    moe_layer_seconds: float = 2.81e-5
+    latent_layer_seconds: float = 1.98e-5
+    index_layer_seconds: float = 1.89e-5
+    linear_layer_seconds: float = 9.8e-6
+    quantize_seconds: float = 2.36e-5
     eager_layer_seconds: float = 6e-05
-    step_seconds: float = 0.000741
-    sequence_seconds: float = 1.46e-05
-    token_bytes: float = 28
-    reduce_seconds: float = 5.04e-06
-    exchange_seconds: float = 9.87e-06
-    network_seconds: float = 25e-6
-    link: float = 0.36
-    expert_spread: float = 0.32
-    expert_skew: float = 0.101
-    lockstep: float = 0.179
-    arrival_seconds: float = 0.0776
-    burst: float = 0.0798
-    transfer_seconds: float = 0.02
+    step_seconds: float = 0.000557
+    sequence_seconds: float = 1e-5
+    token_bytes: float = 21.8
+    reduce_seconds: float = 5.3e-6
+    exchange_seconds: float = 1.01e-5
+    network_seconds: float = 4e-5
+    link: float = 0.4
+    expert_spread: float = 0.207
+    expert_skew: float = 0.131
+    lockstep: float = 0.142
+    arrival_seconds: float = 0.0959
+    burst: float = 0.0897
+    transfer_seconds: float = 0.0261
     prefill_utilisation: float = 0.95
 
 
 EFFICIENCIES = Efficiencies()
 """What a roofline uses unless told otherwise."""
 
-_OF_ENGINE: Mapping[str, Efficiencies] = {}
+_OF_ENGINE: Mapping[str, Efficiencies] = {
+    "sglang": replace(
+        EFFICIENCIES, arrival_seconds=0.174, burst=0.155, step_seconds=0.000547, sequence_seconds=1.08e-5
+    ),
+    "trtllm": replace(
+        EFFICIENCIES, arrival_seconds=0.107, burst=0.0793, step_seconds=0.000406, sequence_seconds=7.99e-6
+    ),
+    "vllm": replace(
+        EFFICIENCIES, arrival_seconds=0.0573, burst=0.0698, step_seconds=0.000711, sequence_seconds=1.07e-5
+    ),
+}
 
 
 def efficiencies_of(engine: str) -> Efficiencies:
