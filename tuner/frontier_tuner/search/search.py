@@ -26,14 +26,20 @@ class Settings:
         draws: Curves that are drawn for each candidate.
         target: Share of the target in the expected gain; the rest is the frontier's.
         cost: Power of the GPUs by which the gain is divided.
-        explore: Factor on the spread of the drawn curves.
+        explore: Factor on the spread of the drawn curves after many starts.
+        greedy: The same before the first start: early on the spread is an assumption, not a lesson.
+        ramp: Starts until the one has become the other.
         rungs: Rungs of one start that the surrogate reads at most.
     """
 
     draws: int = 16
     target: float = 0.5
     cost: float = 0.0
-    explore: float = 0.5
+    explore: float = 0.6
+    greedy: float = 0.25
+    ramp: int = 12
+    doubts: int = 2
+    enough: float = 0.03
     rungs: int = 5
     hyper: Hyper = field(default_factory=Hyper)
 
@@ -86,6 +92,7 @@ class Search:
         self._surrogate = Surrogate(self._kernel, len(candidates), self._load, prior, trend, self._settings.hyper)
         self._ready = starts.expected(candidates.prediction, len(candidates))
         self._roomy = _roomy(candidates)
+        self._boldness = self._settings.greedy
         self._known: tuple[object, list[list[Belief]]] | None = None
 
     def choose(self, history: Sequence[Started], pending: Sequence[int] = ()) -> Choice:
@@ -108,11 +115,20 @@ class Search:
             fine = chance[each] * starts.FLAKES**died
             chance[each] = chance[each] * fine / (fine + (1 - chance[each]))
         beliefs = self.beliefs(curves)
+        s = self._settings
+        self._boldness = s.greedy + (s.explore - s.greedy) * min(len(curves) / s.ramp, 1.0)
         gains = self._gains(beliefs, curves, chance, closed, rng)
-        worth = gains * chance / self.candidates.gpus**self._settings.cost
+        expected = float((gains * chance)[~closed].max(initial=0.0))
+        for _ in range(s.doubts if curves else 0):
+            if float((gains * chance)[~closed].max(initial=0.0)) > s.enough:
+                break
+            # Where the model sees nothing to gain, it is the model that is to be doubted.
+            self._boldness *= 2
+            gains = self._gains(beliefs, curves, chance, closed, rng)
+        worth = gains * chance / self.candidates.gpus**s.cost
         worth[closed] = -1
         best = int(np.argmax(worth))
-        return Choice(best, float(gains[best]), float(chance[best]))
+        return Choice(best, expected, float(chance[best]))
 
     def beliefs(self, curves: Sequence[Started]) -> list[list[Belief]]:
         """Return what is believed of every metric of every candidate."""
@@ -218,7 +234,7 @@ class Search:
                 if not len(places):
                     continue
                 root = _root(belief.covariance[rows])
-                coefficients = belief.mean[rows][:, None] + self._settings.explore * np.einsum(
+                coefficients = belief.mean[rows][:, None] + self._boldness * np.einsum(
                     "rij,rdj->rdi", root, luck[:, places]
                 )
                 out[..., metric][:, places] = self._surrogate.curve(belief, metric, coefficients, rows)

@@ -32,7 +32,7 @@ class Hyper:
     alone: tuple[float, float] = (0.10, 0.9)
     joint: tuple[float, float] = (0.08, 0.7)
     pair: tuple[float, float] = (0.08, 0.7)
-    shape: tuple[float, float] = (0.10, 0.7)
+    shape: tuple[float, float] = (0.15, 0.35)
     everything: tuple[float, float] = (0.08, 0.7)
     slope: tuple[float, float] = (0.5, 0.5)
     bend: tuple[float, float] = (0.2, 0.5)
