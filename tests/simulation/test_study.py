@@ -10,7 +10,8 @@ from frontier_tuner.facts import gpu_facts, model_facts
 from frontier_tuner.frontier import hypervolume, points
 from frontier_tuner.ladder import levels
 from frontier_tuner.objectives import SLO, Objectives, Target
-from frontier_tuner.prior import roofline
+from frontier_tuner.predict.deployment import deployment_of_engine
+from frontier_tuner.predict.roofline import Roofline, Traffic
 from frontier_tuner.selection import select
 from frontier_tuner.simulate import Plant, run_study
 from frontier_tuner.space import Restriction
@@ -26,6 +27,7 @@ LADDER = levels("Concurrency", 1, 256, 6)
 PINNED = [Restriction("maxNumBatchedTokens", value=8192), Restriction("pipelineParallelSize", value=1)]
 SPACE = build_space(MODEL, GPU, 4, ["bf16"], 4, PINNED, max_model_len=8192)
 SEEDS = range(5)
+PRIOR = Roofline(MODEL, GPU, Traffic(1000, 250), deployment_of_engine)
 AT_SPEED = Target("AtUserSpeed", user_tokens_per_second=60.0)
 
 
@@ -43,7 +45,7 @@ def truth(seed):
 def run(seed, target=AT_SPEED, journal=(), trials=16):
     return run_study(
         plant(seed), SPACE, LADDER, objectives=OBJECTIVES, target=target, budget=Budget(trials), seed=seed,
-        journal=journal, stability=Stability(minimum=trials), prior=roofline(MODEL, GPU, 1250),
+        journal=journal, stability=Stability(minimum=trials), prior=PRIOR,
     )  # fmt: skip
 
 

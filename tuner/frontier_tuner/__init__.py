@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from frontier_tuner.measurement import Estimate, Load, Measurement, Validity, Window
     from frontier_tuner.noise import Noise, Ratio, estimate_noise
     from frontier_tuner.objectives import SLO, Objectives, Target
-    from frontier_tuner.prior import roofline
+    from frontier_tuner.predict import Prediction, PriorModel
+    from frontier_tuner.predict.roofline import Roofline, Traffic
     from frontier_tuner.selection import Confidence, Selection, confidence, rank, select
     from frontier_tuner.space import (
         Argument,
@@ -97,11 +98,14 @@ __all__ = [
     "PlantError",
     "Plateau",
     "Point",
+    "Prediction",
+    "PriorModel",
     "Proposal",
     "Ratio",
     "Requirement",
     "Rerun",
     "Restriction",
+    "Roofline",
     "Rule",
     "SLOViolation",
     "SearchSpace",
@@ -109,6 +113,7 @@ __all__ = [
     "Stability",
     "Stop",
     "Target",
+    "Traffic",
     "TrialRecord",
     "TunerError",
     "Unlock",
@@ -151,7 +156,6 @@ __all__ = [
     "propose",
     "rank",
     "restrict",
-    "roofline",
     "select",
     "stable",
     "technique_factors",
@@ -174,7 +178,8 @@ _HOMES = {
     "measurement": ("Estimate", "Load", "Measurement", "Validity", "Window"),
     "noise": ("Noise", "Ratio", "estimate_noise"),
     "objectives": ("Objectives", "SLO", "Target"),
-    "prior": ("roofline",),
+    "predict": ("Prediction", "PriorModel"),
+    "predict.roofline": ("Roofline", "Traffic"),
     "space": ("Argument", "Parameter", "Requirement", "Restriction", "Rule", "SearchSpace", "Violation", "restrict"),
     "selection": ("Confidence", "Selection", "confidence", "rank", "select"),
     "stopping": (

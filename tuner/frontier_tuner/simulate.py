@@ -30,7 +30,8 @@ from frontier_tuner.measurement import (
     key,
 )
 from frontier_tuner.objectives import Objectives, Target
-from frontier_tuner.samplers import Prior
+from frontier_tuner.predict import PriorModel
+from frontier_tuner.samplers import FRONTIER
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import Budget, Stability, Stop
 from frontier_tuner.trial import Failure, Outcome, Purpose, TrialRecord
@@ -201,9 +202,9 @@ def run_study(
     budget: Budget,
     seed: int,
     journal: Sequence[TrialRecord] = (),
-    sampler: str = "TPE",
+    sampler: str = FRONTIER,
     stability: Stability | None = None,
-    prior: Prior | None = None,
+    prior: PriorModel | None = None,
 ) -> tuple[tuple[TrialRecord, ...], Stop]:
     """Return the journal of a whole study on a plant, continued from `journal`, and why it ended."""
     records = list(journal)
@@ -219,6 +220,7 @@ def run_study(
             sampler=sampler,
             stability=stability,
             prior=prior,
+            loads=[Load("Concurrency", level) for level in levels],
         )
         if isinstance(answer, Stop):
             return tuple(records), answer

@@ -13,8 +13,9 @@ from frontier_tuner.errors import FactsError, TunerError
 from frontier_tuner.facts import GPUFacts, ModelFacts, gpu_facts, model_facts
 from frontier_tuner.ladder import levels
 from frontier_tuner.measurement import Load
-from frontier_tuner.prior import roofline
-from frontier_tuner.samplers import Prior
+from frontier_tuner.predict import PriorModel
+from frontier_tuner.predict.choice import prior_model
+from frontier_tuner.predict.roofline import Traffic
 from frontier_tuner.space import Restriction, SearchSpace
 from frontier_tuner.spec import ParameterSpec, StudySpec
 from frontier_tuner.stopping import Budget
@@ -99,13 +100,21 @@ def ladder_of(spec: StudySpec) -> tuple[Load, ...]:
     )
 
 
-def prior_of(spec: StudySpec) -> Prior | None:
-    """Return the predictor that orders the first trials, or None where the spec wants none or facts are missing."""
-    models, gpu, profile = _models(spec), _gpu(spec), spec.workload.profile
-    if spec.search.prior == "None" or not models or gpu is None:
-        return None
-    lengths = profile.input_tokens.mean + profile.output_tokens.mean if profile else DEFAULT_CONTEXT_TOKENS
-    return roofline(models[spec.model.variants[0].name], gpu, lengths)
+def prior_of(spec: StudySpec) -> PriorModel | None:
+    """Return what predicts configurations before they start, or None: the spec wants none, or facts are missing."""
+    models, gpu = _models(spec), _gpu(spec)
+    source = spec.model.variants[0].source.partition("://")[2]
+    return prior_model(spec.search.prior, models, gpu, traffic_of(spec), engine="vllm", source=source)
+
+
+def traffic_of(spec: StudySpec) -> Traffic:
+    """Return what a request of the spec's workload looks like on average."""
+    profile = spec.workload.profile
+    if profile is None:
+        return Traffic(DEFAULT_CONTEXT_TOKENS * 3 / 4, DEFAULT_CONTEXT_TOKENS / 4)
+    inputs = max(1.0, float(profile.input_tokens.mean))
+    shared = profile.session.shared_prefix_percent / 100 if profile.session else 0.0
+    return Traffic(inputs, max(1.0, float(profile.output_tokens.mean)), inputs * shared)
 
 
 def budget_of(spec: StudySpec) -> Budget:

@@ -1,8 +1,8 @@
 """The study as a pure function: from the journal and what is under way to the next proposal, or to the end.
 
-There is no study object to keep. The Optuna study is rebuilt in memory from the journal for every proposal, seeded by
-the study's seed and the number of trials begun, so the same journal gives the same proposal, and a restart loses
-nothing. What Optuna is told of a trial, both maximised:
+There is no study object to keep. What is known is rebuilt from the journal for every proposal, seeded by the study's
+seed and the number of trials begun, so the same journal gives the same proposal, and a restart loses nothing. What one
+of Optuna's samplers is told of a trial, both maximised:
 
 * the logarithm of the highest throughput per GPU at a feasible rung: the cheap end of the trial's curve;
 * the logarithm of the highest user speed at a feasible rung: the fast end of it;
@@ -22,8 +22,11 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.confirming import finalists
 from frontier_tuner.frontier import Point, feasible, points
+from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import Objectives, Target
-from frontier_tuner.samplers import Prior, create_sampler, spread
+from frontier_tuner.predict import PriorModel
+from frontier_tuner.samplers import FRONTIER, create_sampler, spread
+from frontier_tuner.search.proposing import Start, next_start
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import (
     SEARCH_SPACE_EXHAUSTED,
@@ -54,10 +57,12 @@ class Proposal:
     Attributes:
         configuration: A valid configuration that is neither known nor under way.
         reason: Why this one.
+        gain: Expected growth of what the target and the frontier are worth, as a share; not a number where unknown.
     """
 
     configuration: Configuration
     reason: str
+    gain: float = math.nan
 
 
 def propose(
@@ -70,14 +75,16 @@ def propose(
     budget: Budget,
     spent_seconds: float,
     seed: int,
-    sampler: str = "TPE",
+    sampler: str = FRONTIER,
     max_failed: int = 5,
-    prior: Prior | None = None,
+    prior: PriorModel | None = None,
+    loads: Sequence[Load] = (),
     stability: Stability | None = None,
 ) -> Proposal | Stop:
     """Return the next configuration to try, or why the study ends; the order of the journal does not matter.
 
-    The first is always the baseline. The next few spread over the space; then the sampler decides.
+    The first is always the baseline. `Frontier` is this project's own search (`search`); with one of Optuna's samplers
+    the next few spread over the space before it decides.
 
     Args:
         space: The space.
@@ -88,9 +95,10 @@ def propose(
         budget: What may be spent.
         spent_seconds: Seconds since the study began.
         seed: The study's seed.
-        sampler: `TPE` or `Random`.
+        sampler: `Frontier`, or one of Optuna's: `TPE`, `Random`, `GP`, `NSGAII`.
         max_failed: So many failed or infeasible trials in a row end the study.
-        prior: Keeps the opening near its best scores, or None.
+        prior: What is expected of configurations, for `Frontier`; None where nothing is.
+        loads: The ladder; empty takes the loads that were measured.
         stability: When the frontier counts as stable; None takes the defaults.
     """
     journal = sorted(journal, key=lambda record: record.number)
@@ -109,12 +117,30 @@ def propose(
     free = [configuration for configuration in space.configurations() if configuration not in known]
     if not free:
         return Stop(SEARCH_SPACE_EXHAUSTED, f"all {space.size} valid configurations are tried or under way")
+    climbed = tuple(loads) or _loads(journal)
+    if sampler == FRONTIER and climbed:
+        start = next_start(
+            space, journal, pending, objectives=objectives, target=target, loads=climbed, seed=seed, prior=prior
+        )
+        return Proposal(start.configuration, _because(start), start.gain)
     stream = _stream(seed, len(journal) + len(pending))
     opening = min(OPENING, max(2, space.size // 4))
-    told = _told(space, journal, objectives, target) if len(known) >= opening else []
+    ripe = sampler != FRONTIER and len(known) >= opening
+    told = _told(space, journal, objectives, target) if ripe else []
     if told:
         return _ask(space, told, pending, free, sampler, stream)
-    return Proposal(spread(space, tried, free, stream, prior), f"Opening {len(known)}: the least tried values")
+    return Proposal(spread(space, tried, free, stream), f"Opening {len(known)}: the least tried values")
+
+
+def _because(start: Start) -> str:
+    return (
+        f"{FRONTIER}: expected to add {start.gain * 100:.2g} % to the target and the frontier, "
+        f"starts with {start.chance * 100:.0f} % probability"
+    )
+
+
+def _loads(journal: Sequence[TrialRecord]) -> tuple[Load, ...]:
+    return tuple(sorted({measured.load for record in journal for measured in record.measurements}))
 
 
 def _stream(seed: int, position: int) -> int:

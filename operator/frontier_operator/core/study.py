@@ -141,6 +141,7 @@ def _propose(
             spent_seconds=_spent_seconds(observation),
             seed=spec.search.seed,
             prior=prior_of(spec),
+            loads=ladder_of(spec),
         )
         if isinstance(proposal, Stop):
             return _stopped(observation, incumbent, state, proposal, actions, open_trials)

@@ -1,36 +1,29 @@
 """This project's own search, as the benchmark runs it."""
 
+import math
+
 import numpy as np
 
-from frontier_tuner.bench.arena import Arena, Run, Rung
-from frontier_tuner.measurement import ITL, TTFT
-from frontier_tuner.objectives import Objectives, Target
+from frontier_tuner.bench.arena import Arena, Run
+from frontier_tuner.bench.goal import MEAN, Goal
+from frontier_tuner.frontier import SPEED_KEY
+from frontier_tuner.measurement import E2E, ITL, THROUGHPUT_PER_GPU, TTFT, key
 from frontier_tuner.predict import Floats
-from frontier_tuner.search.goal import SPEED, THROUGHPUT, Bound, Goal
+from frontier_tuner.search import goal as search_goal
+from frontier_tuner.search.proposing import goal_of
 from frontier_tuner.search.search import Search, Settings, Started
 
 
-def goal_of(objectives: Objectives, target: Target) -> Goal:
-    """Return the goal in terms of a table's metrics."""
-    keys = ["UserTokensPerSecond", "OutputTokensPerSecondPerGPU", TTFT, ITL]
-    bounds = []
-    for slo in objectives.slos:
-        metric = keys.index(slo.metric)
-        bounds.append(Bound(metric, float(np.log(slo.bound)), slo.maximum is not None))
-    if target.policy == "AtUserSpeed" and target.user_tokens_per_second:
-        bounds.append(Bound(SPEED, float(np.log(target.user_tokens_per_second)), below=False))
-    axis = {"MinLatency": SPEED, "AtCost": SPEED, "Knee": None}.get(target.policy, THROUGHPUT)
-    used = {bound.metric for bound in bounds}
-    last = max([TTFT_PLACE, *used])
-    return Goal(tuple(keys[: last + 1]), tuple(bounds), axis)
-
-
-TTFT_PLACE = 2
-
-
 def run(arena: Arena, seed: int, starts: int, settings: Settings | None = None) -> None:
-    """Spend the starts."""
-    goal = goal_of(arena.objectives, arena.target)
+    """Spend the starts of an arena.
+
+    Args:
+        arena: Where engines are started.
+        seed: The study's seed.
+        starts: How many to spend.
+        settings: How the search weighs; None takes the defaults.
+    """
+    goal = _goal(arena.goal)
     search = Search(arena.candidates, goal, seed, settings)
     history: list[Started] = []
     for _ in range(starts):
@@ -38,26 +31,35 @@ def run(arena: Arena, seed: int, starts: int, settings: Settings | None = None) 
         engine = arena.start(choice.candidate)
         if engine is None:
             history.append(Started(choice.candidate, died=True))
-            continue
-        history.append(_climb(search, goal, choice.candidate, engine, history))
+        else:
+            history.append(_climb(search, arena.goal, engine, history))
 
 
-def _climb(search: Search, goal: Goal, candidate: int, engine: Run, history: list[Started]) -> Started:
-    ladder = search.ladder(candidate, history, ~engine.cache_full)
+def _goal(goal: Goal) -> search_goal.Goal:
+    """Return the goal with the time to first token among its metrics: a table's curves always tell it."""
+    found = goal_of(goal.objectives, goal.target, goal.gpu_price)
+    first = key(TTFT, MEAN)
+    keys = found.keys if first in found.keys else (*found.keys, first)
+    return search_goal.Goal(keys, found.bounds, found.axis)
+
+
+def _climb(search: Search, goal: Goal, engine: Run, history: list[Started]) -> Started:
+    ladder = search.ladder(engine.index, history, ~engine.cache_full)
     measured: dict[int, Floats] = {}
-    while True:
-        level = ladder.following(measured)
-        if level is None:
-            break
+    while (level := ladder.following(measured)) is not None:
         rung = engine.measure(level)
         if rung is None:
             break
-        measured[level] = _logs(rung, goal)
+        values = {
+            SPEED_KEY: rung.user_speed,
+            THROUGHPUT_PER_GPU: rung.throughput,
+            key(TTFT, MEAN): rung.ttft,
+            key(ITL, MEAN): rung.itl,
+            key(E2E, MEAN): rung.ttft + goal.output_tokens * rung.itl,
+        }
+        measured[level] = np.array([math.log(values[name]) for name in search.goal.keys])
+    if not measured:
+        # It started, and no load fits: as good as dead.
+        return Started(engine.index, died=True)
     order = sorted(measured)
-    if not order:
-        return Started(candidate, died=True)
-    return Started(candidate, tuple(order), np.stack([measured[level] for level in order]))
-
-
-def _logs(rung: Rung, goal: Goal) -> Floats:
-    return np.log([rung.user_speed, rung.throughput, rung.ttft, rung.itl])[: len(goal.keys)]
+    return Started(engine.index, tuple(order), np.stack([measured[level] for level in order]))

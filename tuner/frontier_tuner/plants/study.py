@@ -74,6 +74,7 @@ def run_study(
             spent_seconds=earlier + clock() - begun,
             seed=spec.search.seed,
             prior=prior,
+            loads=ladder_of(spec),
         )
         if isinstance(proposal, Stop):
             return proposal

@@ -5,6 +5,7 @@ Which knobs act together is told by the space itself, through the group of each 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,11 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.configurations)
+
+    @cached_property
+    def index(self) -> dict[Configuration, int]:
+        """Position of each configuration."""
+        return {configuration: place for place, configuration in enumerate(self.configurations)}
 
 
 def candidates_of(

@@ -34,7 +34,7 @@ class Standing:
 
 
 def values(goal: Goal, logs: Floats, scale: Floats) -> Floats:
-    """Return (…,): the worth of the best level of each curve of logarithms (…, L, m) for the target; 0 where none is."""
+    """Return (…,): what the best level of each curve of logarithms (…, L, m) is worth to the target; 0 for none."""
     fine = goal.holds(logs, goal.bounds)
     if goal.axis is not None:
         worth = np.exp(logs[..., goal.axis]) / scale[goal.axis]

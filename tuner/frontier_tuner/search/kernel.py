@@ -54,10 +54,10 @@ class KnobKernel:
         return np.stack([*alone, *joint, (pair**2 - squares) / 2 / max(pairs, 1), shaping, everything])
 
     def _one(self, knob: int, rows: Integers, columns: Integers) -> Floats:
-        same = (self._levels[rows, knob][:, None] == self._levels[columns, knob][None]).astype(float)
+        same: Floats = (self._levels[rows, knob][:, None] == self._levels[columns, knob][None]).astype(np.float64)
         if not self._ordered[knob]:
             return same
         present = (self._levels[rows, knob][:, None] >= 0) & (self._levels[columns, knob][None] >= 0)
         apart = self._scale[rows, knob][:, None] - self._scale[columns, knob][None]
         near = np.where(present, np.exp(-0.5 * (apart / REACH) ** 2), same)
-        return SAME * same + (1 - SAME) * near
+        return np.asarray(SAME * same + (1 - SAME) * near, dtype=np.float64)

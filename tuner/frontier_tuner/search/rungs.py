@@ -7,6 +7,7 @@ frontier or to the target, the gap is left alone.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,14 +36,12 @@ class Ladder:
         goal: What is wanted.
         levels: Positions of the loads that this engine can take, ascending.
         expected: (L, m) logarithms of the curve that is expected of it.
-        others: (t, L, m) logarithms of the curves of the other starts; what was not measured is not a number.
         here: Where the study stands without this start.
     """
 
     goal: Goal
     levels: Sequence[int]
     expected: Floats
-    others: Floats
     here: gain.Standing
 
     def following(self, measured: Mapping[int, Floats]) -> int | None:
@@ -56,7 +55,7 @@ class Ladder:
         if not measured:
             return self._coarse()[0]
         higher = [level for level in self._coarse() if level > max(measured)]
-        if higher and not self._over(measured) and (len(measured) < LEAST or self._promising(measured, max(measured))):
+        if higher and not self._over(measured) and self._worth_climbing(measured):
             return higher[0]
         return self._refine(measured)
 
@@ -74,6 +73,9 @@ class Ladder:
         order = [measured[level][THROUGHPUT] for level in sorted(measured)]
         return len(order) > 2 and max(order[-2:]) < max(order[:-2])  # noqa: PLR2004 - two in a row
 
+    def _worth_climbing(self, measured: Mapping[int, Floats]) -> bool:
+        return len(measured) < LEAST or self._promising(measured, max(measured))
+
     def _promising(self, measured: Mapping[int, Floats], last: int) -> bool:
         """Whether a higher load could matter if the rest of the curve is better than expected."""
         rest = [level for level in self.levels if level > last]
@@ -86,7 +88,7 @@ class Ladder:
     def _refine(self, measured: Mapping[int, Floats]) -> int | None:
         order = sorted(measured)
         best, place = WORTH, None
-        for low, high in zip(order, order[1:], strict=False):
+        for low, high in pairwise(order):
             between = [level for level in self.levels if low < level < high]
             if not between:
                 continue
@@ -103,4 +105,5 @@ class Ladder:
         frontier = np.maximum(gain.heights(self.goal, hope, self.here.speeds) - reached, 0).sum()
         best = max(self.here.best, float(gain.values(self.goal, own, self.here.scale)))
         target = max(float(gain.values(self.goal, hope, self.here.scale)) - best, 0.0)
-        return max(float(frontier) / max(reached.sum(), 1e-9), target / best if best else float(target > 0))
+        share = target / best if best else float(target > 0)
+        return max(float(frontier) / max(float(reached.sum()), 1e-9), share)

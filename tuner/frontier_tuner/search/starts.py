@@ -20,6 +20,8 @@ MARGIN = 0.08
 SURE = 3.5
 """Log-odds beyond which a prediction is not believed."""
 ROUNDS = 30
+SETTLED = 1e-6
+"""Change of the log-odds below which the fit ends."""
 
 
 def expected(prediction: Prediction | None, count: int) -> Floats:
@@ -41,7 +43,7 @@ def chance(kernel: KnobKernel, mean: Floats, tried: Integers, started: Floats) -
         started: 1 where the start succeeded, 0 where it failed.
     """
     if not len(tried):
-        return np.asarray(1 - FLAKES) / (1 + np.exp(-mean))
+        return np.asarray((1 - FLAKES) / (1 + np.exp(-mean)), dtype=np.float64)
     weights = np.full(len(kernel.terms), AMPLITUDE**2)
     covariance = np.tensordot(weights, kernel.between(tried, tried), 1) + OFFSET**2 + 1e-6 * np.eye(len(tried))
     latent = mean[tried].copy()
@@ -53,7 +55,7 @@ def chance(kernel: KnobKernel, mean: Floats, tried: Integers, started: Floats) -
         target = curvature * (latent - mean[tried]) + slope
         step = target - root * np.linalg.solve(inner, root * (covariance @ target))
         moved = mean[tried] + covariance @ step
-        if np.abs(moved - latent).max() < 1e-6:
+        if np.abs(moved - latent).max() < SETTLED:
             break
         # Half steps: the likelihood with flakes is not log-concave.
         latent = latent + 0.5 * (moved - latent)

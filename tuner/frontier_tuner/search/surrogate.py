@@ -21,18 +21,37 @@ BASES = 3
 """Level, slope and bend of a curve."""
 OFFSET = np.array([0.8, 0.6, 0.3])
 """Standard deviation of what all curves have in common against the base: level, slope, bend."""
+LEAST_WEIGHT = 0.02
+"""Hypotheses with less than this weight are left out."""
 TRUSTS = (1.0, 0.5, 0.0)
 PRIOR_TRUST = {1.0: 0.6, 0.5: 0.2, 0.0: 0.2}
+"""How probable each degree of trust in the prior is before anything is measured."""
+BOUNDS = 3.0
+"""Spreads from the middle to which amplitudes are kept: beyond, the likelihood is flat and matrices degenerate."""
 
 
 @dataclass(frozen=True)
 class Hyper:
-    """Weak prior of the amplitudes: (middle, spread of the logarithm)."""
+    """Weak priors of the amplitudes: (middle, spread of the logarithm) of a standard deviation.
+
+    Attributes:
+        alone: What one knob does.
+        joint: What the knobs of a group do together.
+        pair: What two groups do together.
+        shape: What all that decides the shapes and formats of matrices does together.
+        everything: What only all knobs together do.
+        slope: The slope of a curve against its level.
+        bend: The bend of a curve against its level.
+        start: Luck of a start.
+        rung: Noise of a rung.
+        distrust: Factor on the amplitudes without any trust in the prior: then the knobs must carry everything.
+        steps: Steps of the maximisation.
+    """
 
     alone: tuple[float, float] = (0.10, 0.9)
     joint: tuple[float, float] = (0.08, 0.7)
     pair: tuple[float, float] = (0.08, 0.7)
-    shape: tuple[float, float] = (0.15, 0.35)
+    shape: tuple[float, float] = (0.12, 0.5)
     everything: tuple[float, float] = (0.08, 0.7)
     slope: tuple[float, float] = (0.5, 0.5)
     bend: tuple[float, float] = (0.2, 0.5)
@@ -94,12 +113,14 @@ class Surrogate:
         self._kernel, self._count, self._load = kernel, count, load
         self._prior, self._trend, self._hyper = prior, trend, hyper
         self._powers = np.stack([np.ones_like(load), load, (3 * load**2 - 1) / 2], -1)
-        joint = len(kernel.terms) - 3 - kernel.alone
-        h = hyper
-        table = [h.alone] * kernel.alone + [h.joint] * joint + [h.pair, h.shape, h.everything, h.slope, h.bend, h.start, h.rung]
+        h, joint = hyper, len(kernel.terms) - len((hyper.pair, hyper.shape, hyper.everything)) - kernel.alone
+        table = (
+            [h.alone] * kernel.alone
+            + [h.joint] * joint
+            + [h.pair, h.shape, h.everything, h.slope, h.bend, h.start, h.rung]
+        )
         self._middle = np.log([m for m, _ in table])
         self._width = np.array([s for _, s in table])
-        self._warm: dict[tuple[int, float], Floats] = {}
 
     def base(self, trust: float) -> Floats:
         """Return (n, L, m): the curves that residuals are measured against."""
@@ -110,7 +131,8 @@ class Surrogate:
     def curve(self, belief: Belief, metric: int, coefficients: Floats, rows: Integers) -> Floats:
         """Return (rows, draws, L): logarithms of a metric for (rows, draws, 3) coefficients."""
         base = self.base(belief.trust)[rows, :, metric]
-        return base[:, None] + np.einsum("rdb,rlb->rdl", coefficients, self._powers[rows])
+        moved = np.einsum("rdb,rlb->rdl", coefficients, self._powers[rows])
+        return np.asarray(base[:, None] + moved, dtype=np.float64)
 
     def learn(self, curves: Curves) -> list[list[Belief]]:
         """Return for each metric the beliefs under the degrees of trust that have weight."""
@@ -119,7 +141,7 @@ class Surrogate:
         across = self._kernel.between(np.arange(self._count), tried)
         beliefs: list[list[Belief]] = []
         for metrics in self._alike(curves.values.shape[1]):
-            beliefs.extend(self._metrics(curves, metrics, among, across))
+            beliefs.extend(self._metrics(_known(curves, metrics), metrics, among, across))
         return beliefs
 
     def _alike(self, count: int) -> list[list[int]]:
@@ -137,8 +159,12 @@ class Surrogate:
             middle = self._middle.copy()
             middle[:terms] += np.log(1 + (self._hyper.distrust - 1) * (1 - trust))
             answer = minimize(
-                self._loss, middle, args=(residual, among, powers, curves.start, middle), jac=True, method="L-BFGS-B",
-                bounds=list(zip(middle - 3 * self._width, middle + 3 * self._width, strict=True)),
+                self._loss,
+                middle,
+                args=(residual, among, powers, curves.start, middle),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=list(zip(middle - BOUNDS * self._width, middle + BOUNDS * self._width, strict=True)),
                 options={"maxiter": self._hyper.steps},
             )
             fits.append((-float(answer.fun) + float(np.log(PRIOR_TRUST[trust])), trust, answer.x, residual))
@@ -149,7 +175,7 @@ class Surrogate:
             [
                 self._belief(float(weight), trust, theta, residual[:, column], curves.start, powers, among, across)
                 for weight, (_, trust, theta, residual) in zip(weights, fits, strict=True)
-                if weight > 0.02
+                if weight > LEAST_WEIGHT
             ]
             for column in range(len(metrics))
         ]
@@ -177,20 +203,28 @@ class Surrogate:
         loss += 0.5 * float(apart @ apart)
         push = count * inverse - pull @ pull.T
         # Sums over the rungs of each pair of starts, so that a term costs starts² and not rungs².
-        starts = int(start.max()) + 1
-        block = np.zeros((starts, starts))
-        np.add.at(block, (start[:, None], start[None]), push * loads)
+        member = (np.arange(among.shape[1])[:, None] == start[None]).astype(float)
+        block = member @ (push * loads) @ member.T
         gradient = np.empty_like(theta)
         gradient[:terms] = amplitude * np.tensordot(among, block, 2)
         for place, basis in ((terms, 1), (terms + 1, 2)):
-            gradient[place] = bases[basis] * float((push * similar * np.outer(powers[:, basis], powers[:, basis])).sum())
+            gradient[place] = bases[basis] * float(
+                (push * similar * np.outer(powers[:, basis], powers[:, basis])).sum()
+            )
         gradient[terms + 2] = whole * float(push[same].sum())
         gradient[terms + 3] = each * float(np.trace(push))
         return loss, gradient + apart / self._width
 
     def _belief(
-        self, weight: float, trust: float, theta: Floats, residual: Floats, start: Integers, powers: Floats,
-        among: Floats, across: Floats,
+        self,
+        weight: float,
+        trust: float,
+        theta: Floats,
+        residual: Floats,
+        start: Integers,
+        powers: Floats,
+        among: Floats,
+        across: Floats,
     ) -> Belief:
         terms = among.shape[0]
         amplitude, own, whole, each = self._unpack(theta, terms)
@@ -198,7 +232,7 @@ class Surrogate:
         same = start[:, None] == start[None]
         covariance = (powers * OFFSET**2) @ powers.T + similar * ((powers * own) @ powers.T) + whole * same
         lower = np.linalg.cholesky(covariance + each * np.eye(len(start)))
-        starts = int(start.max()) + 1
+        starts = among.shape[1]
         similar = np.tensordot(amplitude, across, 1)
         # One column for each start and base: where a rung's weight goes.
         spread = np.zeros((len(start), starts, BASES))
@@ -221,6 +255,12 @@ class Surrogate:
                 before = (own[i] * float(amplitude.sum()) + shared[i]) if i == j else 0.0
                 out[:, i, j] = out[:, j, i] = before - taken
         return Belief(weight, trust, mean, out)
+
+
+def _known(curves: Curves, metrics: list[int]) -> Curves:
+    """Return the rungs that know all these metrics."""
+    whole = np.isfinite(curves.values[:, metrics]).all(1)
+    return Curves(curves.start[whole], curves.candidate, curves.level[whole], curves.values[whole])
 
 
 def stack(curves: Sequence[tuple[int, Sequence[int], Floats]]) -> Curves:
