@@ -113,3 +113,91 @@ def read_workload(text: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ValueError("workload: must be a JSON object with exactly one of profile and trace")  # noqa: TRY004 - callers catch ValueErrors only
     return body
+
+
+@load.command()
+@click.option("--url", required=True, help="Base URL of the engine, such as http://10.0.0.1:8000.")
+@click.option("--model", required=True, help="Served model name.")
+@click.option("--tokenizer", default="", help="Name or directory, for the others' prompts. [default: the model's name]")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Closed loop: requests in flight.")
+@click.option("--request-rate", type=click.FloatRange(min=0, min_open=True), help="Open loop: requests per second.")
+@click.option("--input-tokens", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--output-tokens", type=click.IntRange(min=2), default=64, show_default=True)
+@click.option(
+    "--spread-percent",
+    type=click.IntRange(0, 100),
+    default=20,
+    show_default=True,
+    help="Lengths are uniform within this around their mean.",
+)
+@click.option("--duration", default="60s", show_default=True, help="Of one run of each.")
+@click.option("--warm-up", default="5s", show_default=True)
+@click.option("--alternations", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each.")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--tolerance-percent", type=click.FloatRange(min=0), default=5.0, show_default=True)
+@click.option(
+    "--program",
+    "programs",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Where a generator is: vllm, aiperf, guidellm, inference-perf; repeatable. [default: those on the PATH]",
+)
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("load-compare"),
+    show_default=True,
+    help="For logs and raw results.",
+)
+@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="File that receives the table too.")
+def compare(
+    *,
+    concurrency: int | None,
+    request_rate: float | None,
+    duration: str,
+    warm_up: str,
+    alternations: int,
+    tolerance_percent: float,
+    programs: tuple[str, ...],
+    directory: Path,
+    markdown: Path | None,
+    **task: Any,
+) -> None:
+    """Run this generator and others in turn on one endpoint and print the medians of each side by side."""
+    from frontier_tuner.durations import parse_duration  # noqa: PLC0415 - see the package
+    from frontier_tuner.errors import TunerError  # noqa: PLC0415 - see the package
+    from frontier_tuner.load import compare as comparing  # noqa: PLC0415 - see the package
+    from frontier_tuner.load.rivals import Task  # noqa: PLC0415 - see the package
+    from frontier_tuner.measurement import Load  # noqa: PLC0415 - see the package
+
+    if (concurrency is None) == (request_rate is None):
+        raise click.UsageError("give exactly one of --concurrency and --request-rate")
+    level = Load("Concurrency", concurrency) if concurrency is not None else Load("RequestRate", request_rate or 0)
+    try:
+        given = dict(_named(program) for program in programs)
+        wanted = Task(load=level, requests=0, seconds=parse_duration(duration), **task)
+        warm_up_seconds = parse_duration(warm_up)
+        found = comparing.installed(given)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    try:
+        seen = comparing.compare(wanted, warm_up_seconds, found, alternations, directory, say=_say)
+    except (TunerError, OSError) as error:
+        raise click.ClickException(f"{error}; logs are in {directory}") from error
+    table = seen.markdown(tolerance_percent)
+    click.echo(table)
+    if markdown is not None:
+        markdown.write_text(table)
+    if set(seen.figures) == {comparing.OURS}:
+        raise click.ClickException("no other generator gave a result")
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)
+
+
+def _named(program: str) -> tuple[str, str]:
+    name, _, command = program.partition("=")
+    if not command:
+        raise ValueError(f"--program {program!r} must be like aiperf=/opt/aiperf/bin/aiperf")
+    return name, command

@@ -23,7 +23,7 @@ from typing import Any
 from frontier_tuner.load.answer import Answer
 from frontier_tuner.load.client import Client
 from frontier_tuner.load.connection import Connections
-from frontier_tuner.load.exporter import happens_within, serve
+from frontier_tuner.load.exporter import Exporter, happens_within
 from frontier_tuner.load.metrics import DRAIN, MEASURE, WARM_UP, LoadMetrics
 from frontier_tuner.load.options import LoadOptions, exactly
 from frontier_tuner.load.records import Records
@@ -72,8 +72,8 @@ class _Generator:
         self._workload = workload
         self._client = client
         self._records = records
-        self._scraped = asyncio.Event()
-        self._metrics = LoadMetrics(options.slos, on_collect=self._scraped.set)
+        self._metrics = LoadMetrics(options.slos)
+        self._exporter = Exporter(self._metrics)
         self._tally = Tally(self._metrics)
         level = f"{options.load.kind}:{exactly(options.load.value)}"
         self._prompts = Prompts(workload, options.seed, level, options.vocabulary)
@@ -92,15 +92,16 @@ class _Generator:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self) -> LoadSummary:
-        async with serve(self._metrics, self._options.metrics_listen):
-            await self._wait_for_scrape()
+        wait = self._options.scrape_wait_seconds
+        async with self._exporter.serve(self._options.metrics_listen):
+            await self._exporter.wait_for_scrape(wait)
             begin = perf_counter()
             ticker = asyncio.create_task(self._watch_lag())
             closed = self._options.load.kind == "Concurrency"
             await (self._closed_loop() if closed else self._open_loop())
             await self._drain()
             ticker.cancel()
-            scraped = await self._wait_for_scrape()
+            scraped = await self._exporter.wait_for_scrape(wait)
             return self._summary(begin, perf_counter(), scraped=scraped)
 
     async def _closed_loop(self) -> None:
@@ -218,10 +219,6 @@ class _Generator:
             phase = MEASURE if self._phase == MEASURE else WARM_UP
             self._metrics.observe_lag(phase, perf_counter() - due)
 
-    async def _wait_for_scrape(self) -> bool:
-        self._scraped.clear()
-        return await happens_within(self._scraped, self._options.scrape_wait_seconds)
-
     def _summary(self, begin: float, scraped_at: float, *, scraped: bool) -> LoadSummary:
         metrics = self._metrics
         length = self._end - self._start
@@ -237,7 +234,7 @@ class _Generator:
             cut=metrics.requests[MEASURE, "cut"],
             input_tokens=metrics.input_tokens[MEASURE],
             output_tokens=metrics.output_tokens[MEASURE],
-            lag_p99_seconds=metrics.lag[MEASURE].quantile(0.99),
+            lag_p99_seconds=min(metrics.lag[MEASURE].quantile(0.99), metrics.lag_max[MEASURE]),
             late_seconds=self._late_seconds,
             scraped=scraped,
             first_error=self._tally.first_error,

@@ -2,17 +2,21 @@
 
 import asyncio
 import resource
+import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import uvloop
 
 _T = TypeVar("_T")
+_SWITCH_SECONDS = 0.0005
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on the fastest loop there is, with as many open files as the system allows; return its result."""
     allow_open_files()
+    # A scrape is written in a thread of its own; the streams must not wait for it longer than this.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
 

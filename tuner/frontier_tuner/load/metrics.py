@@ -5,7 +5,7 @@ times a second and several tokens of one chunk are one observation with a weight
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -70,9 +70,13 @@ class Histogram:
 
 
 class LoadMetrics(Collector):
-    """All series of one load generator, from zero; each histogram and counter is split by `phase`."""
+    """All series of one load generator, from zero; each histogram and counter is split by `phase`.
 
-    def __init__(self, slos: Sequence[SLO], on_collect: Callable[[], None] = lambda: None) -> None:
+    Args:
+        slos: Bounds on which histogram buckets are placed.
+    """
+
+    def __init__(self, slos: Sequence[SLO]) -> None:
         def by_phase(metric: str, low: float, high: float) -> dict[str, Histogram]:
             edges = bucket_edges(low, high, [slo.bound for slo in slos if slo.metric == metric])
             return {phase: Histogram(edges) for phase in (WARM_UP, MEASURE)}
@@ -88,7 +92,6 @@ class LoadMetrics(Collector):
         self.output_tokens = dict.fromkeys((WARM_UP, MEASURE, DRAIN), 0)
         self.input_tokens = dict.fromkeys((WARM_UP, MEASURE), 0)
         self.shared_tokens = dict.fromkeys((WARM_UP, MEASURE), 0)
-        self._on_collect = on_collect
 
     def observe_lag(self, phase: str, seconds: float) -> None:
         """Add one observation of how late the generator was."""
@@ -103,12 +106,11 @@ class LoadMetrics(Collector):
         return registry
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not count as a scrape."""
+        """Return nothing: registering need not collect."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield every series as it stands now."""
-        self._on_collect()
         for name, text, histograms in (
             ("ttft_seconds", "Time from when a request was due to its first token.", self.ttft),
             ("itl_seconds", "Time between tokens, one observation per token.", self.itl),
