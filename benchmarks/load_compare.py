@@ -10,6 +10,7 @@ Run it on a quiet machine: the load averages before and after are part of what i
 import os
 import signal
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -46,6 +47,7 @@ def engine(python: Path, model: Path, log: Path, port: int = 8811) -> Iterator[s
         *("--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(port), *ARGUMENTS),
     ]
     url = f"http://127.0.0.1:{port}"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # so that the engine is ended too
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=engine_environment(python), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
