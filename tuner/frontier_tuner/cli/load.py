@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 _REQUIRED = ("url", "model", "workload")
+_COLLECT_SELDOM = (100_000, 50, 100)
 
 
 @click.group(invoke_without_command=True)
@@ -54,8 +55,9 @@ def load(context: click.Context, /, **given: Any) -> None:
     summary, listen = given["summary"], given["metrics_listen"]
     try:
         options = _options(given)
-        # A collection that looks at everything imported would stop all streams for tens of milliseconds.
+        # A collection stops all streams, for tens of milliseconds where it looks at everything imported.
         gc.freeze()
+        gc.set_threshold(*_COLLECT_SELDOM)
         result = run(generate(options))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
