@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal, Self
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from frontier_tuner.load.workload import MAX_P95_OF_MEAN, TRACE_FORMAT
+from frontier_tuner.load.lengths import MAX_P95_OF_MEAN, Empirical
+from frontier_tuner.load.schedule import Pattern
+from frontier_tuner.load.sessions import BLOCK_TOKENS
 from frontier_tuner.spec_fields import Complaint, Duration, Memory, PositiveDuration, PositiveNumber, Section, repeated
 
 _SPEECHLESS = "must be at least 2: the frontier is one of speed, and an answer of one token has none"
@@ -132,30 +135,73 @@ class HardwareSpec(Section):
         return self
 
 
-class TokensSpec(Section):
-    """A lognormal length; without a p95 every request has the mean length."""
+class BucketSpec(Section):
+    """So many lengths above those of the bucket before it, up to and including `up_to`."""
 
-    mean: int = Field(ge=1)
+    up_to: int = Field(ge=1)
+    weight: int = Field(ge=0)
+
+
+class TokensSpec(Section):
+    """A length: lognormal with a mean and a p95, the mean itself without a p95, or as a histogram counts.
+
+    With a histogram, `mean` and `p95` are those of the histogram.
+    """
+
+    mean: int = Field(0, ge=1)
     p95: int = Field(default_factory=lambda fields: fields.get("mean", 1), ge=1)
+    histogram: Annotated[tuple[BucketSpec, ...], Field(min_length=1, max_length=256)] | None = None
 
     @classmethod
     def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
-        """Yield a 95th percentile below the mean, or so far above it that no lognormal distribution has it."""
-        mean, p95 = raw.get("mean"), raw.get("p95")
+        """Yield none or several ways of saying it, a p95 that no lognormal distribution has, edges that do not rise."""
+        mean, p95, histogram = raw.get("mean"), raw.get("p95"), raw.get("histogram")
+        if (mean is None) == (histogram is None):
+            yield ("mean",), "", "give mean, with or without p95, or histogram"
+        if histogram is not None and p95 is not None:
+            yield ("p95",), p95, "has a meaning only with mean"
         if isinstance(mean, int) and isinstance(p95, int) and p95 < mean:
             yield ("p95",), p95, f"must be at least the mean, {mean}"
         elif isinstance(mean, int) and isinstance(p95, int) and mean > 0 and p95 > mean * MAX_P95_OF_MEAN:
             most = int(mean * MAX_P95_OF_MEAN)
-            words = "more no lognormal distribution has; raise the mean or replay a trace"
+            words = "more no lognormal distribution has; raise the mean, give a histogram or replay a trace"
             yield ("p95",), p95, f"must be at most {most}, {MAX_P95_OF_MEAN:.2f} times the mean, {mean}: {words}"
+        yield from _uneven(histogram)
+
+    @model_validator(mode="after")
+    def _describe(self) -> Self:
+        if self.histogram is not None:  # the instance is still under construction; nobody has seen it without a mean
+            lengths = Empirical([(bucket.up_to, bucket.weight) for bucket in self.histogram])
+            object.__setattr__(self, "mean", max(1, round(lengths.mean)))
+            object.__setattr__(self, "p95", max(1, round(lengths.quantile(0.95))))
+        return self
+
+    def resolve(self) -> dict[str, Any]:
+        """Return the JSON value that the load generator reads."""
+        shape = {"histogram"} if self.histogram is not None else {"mean", "p95"}
+        return self.model_dump(mode="json", by_alias=True, include=shape)
+
+
+def _uneven(histogram: object) -> Iterator[Complaint]:
+    buckets = [bucket for bucket in histogram if isinstance(bucket, Mapping)] if isinstance(histogram, list) else []
+    edges = [bucket.get("upTo") for bucket in buckets]
+    for index, (low, high) in enumerate(pairwise(edges), 1):
+        if isinstance(low, int) and isinstance(high, int) and low >= high:
+            yield ("histogram", index, "upTo"), high, f"must be above that of the bucket before it, {low}"
+    if buckets and all(bucket.get("weight") == 0 for bucket in buckets):
+        yield ("histogram",), "", "must have a weight above 0"
 
 
 class SessionSpec(Section):
-    """How requests hang together: turns over a shared prefix."""
+    """How requests hang together: turns over a shared prefix.
+
+    `shared_prefix_percent` is the share of prompt tokens that a prefix cache serves which forgets nothing.
+    """
 
     turns: int = Field(1, ge=1, le=1000)
     shared_prefix_percent: int = Field(0, ge=0, le=99)
     think_time: Duration = timedelta()
+    block_tokens: int = Field(BLOCK_TOKENS, ge=1, le=4096)
 
 
 class ProfileSpec(Section):
@@ -171,6 +217,11 @@ class ProfileSpec(Section):
         outputs = raw.get("outputTokens")
         if isinstance(outputs, Mapping) and outputs.get("mean") == 1:
             yield ("outputTokens", "mean"), 1, _SPEECHLESS
+
+    def resolve(self) -> dict[str, Any]:
+        """Return the JSON value that the load generator reads."""
+        lengths = {"inputTokens": self.input_tokens.resolve(), "outputTokens": self.output_tokens.resolve()}
+        return {**lengths, "session": self.session.model_dump(by_alias=True)}
 
 
 class ConfigMapRef(Section):
@@ -188,17 +239,33 @@ class TraceSpec(Section):
     format: Literal["AzureLLMInference", "BurstGPT", "Mooncake"] = "AzureLLMInference"
     max_input_tokens: int | None = Field(None, ge=1)
     max_output_tokens: int | None = Field(None, ge=1)
+    block_tokens: int | None = Field(None, ge=1, le=65_536)
 
     @classmethod
     def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
-        """Yield a trace without a source or with two, a format that cannot be read yet, and answers of one token."""
-        given = raw.get("format")
-        if isinstance(given, str) and given in ("BurstGPT", "Mooncake"):
-            yield ("format",), given, f"cannot be replayed yet; convert the trace to {TRACE_FORMAT}"
+        """Yield a trace without a source or with two, blocks where there are none, and answers of one token."""
+        if raw.get("blockTokens") is not None and raw.get("format") != "Mooncake":
+            yield ("blockTokens",), raw["blockTokens"], "has a meaning only with format Mooncake"
         if raw.get("maxOutputTokens") == 1:
             yield ("maxOutputTokens",), 1, _SPEECHLESS
         if (raw.get("configMapRef") is None) == (raw.get("path") is None):
             yield (), "", "give the trace as configMapRef: {name: …, key: …}; the frontier command takes path instead"
+
+
+class ArrivalsSpec(Section):
+    """How the requests of an open loop are spread; a profile's are Poisson and a trace's as recorded by default."""
+
+    pattern: Pattern | None = None
+    burstiness: PositiveNumber | None = None
+
+    @classmethod
+    def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
+        """Yield a gamma process without its burstiness, and a burstiness without a gamma process."""
+        pattern, burstiness = raw.get("pattern"), raw.get("burstiness")
+        if pattern == "Gamma" and burstiness is None:
+            yield ("burstiness",), "", "is required by pattern Gamma"
+        if burstiness is not None and pattern not in {None, "Gamma"}:
+            yield ("burstiness",), burstiness, f"has a meaning only with pattern Gamma, not {pattern}"
 
 
 class FromMetricsSpec(Section):
@@ -213,6 +280,7 @@ class WorkloadSpec(Section):
     profile: ProfileSpec | None = None
     trace: TraceSpec | None = None
     from_metrics: FromMetricsSpec | None = None
+    arrivals: ArrivalsSpec | None = None
     request_rate: PositiveNumber | None = None
 
     @classmethod
@@ -221,6 +289,9 @@ class WorkloadSpec(Section):
         given = [name for name in ("profile", "trace", "fromMetrics") if raw.get(name) is not None]
         if len(given) != 1:
             yield (), ", ".join(given), "give exactly one of profile, trace and fromMetrics"
+        arrivals = raw.get("arrivals")
+        if isinstance(arrivals, Mapping) and arrivals.get("pattern") == "Recorded" and given != ["trace"]:
+            yield ("arrivals", "pattern"), "Recorded", "needs a trace"
 
     def resolve(self, trace_path: str = "/trace/trace.csv") -> dict[str, Any]:
         """Return the JSON value of `frontier load --workload`; `trace_path` is where a ConfigMap's trace is mounted.
@@ -230,7 +301,11 @@ class WorkloadSpec(Section):
         """
         if self.trace is not None:
             trace = self.trace.model_dump(by_alias=True, exclude_none=True, exclude={"config_map_ref"})
-            return {"trace": {"path": trace_path, **trace}}
+            return {"trace": {"path": trace_path, **trace}, **self._arrivals()}
         if self.profile is None:
             raise ValueError("workload.fromMetrics has no lengths of its own; learn a profile from the incumbent first")
-        return {"profile": self.profile.model_dump(by_alias=True)}
+        return {"profile": self.profile.resolve(), **self._arrivals()}
+
+    def _arrivals(self) -> dict[str, Any]:
+        given = self.arrivals.model_dump(by_alias=True, exclude_none=True) if self.arrivals else {}
+        return {"arrivals": given} if given else {}

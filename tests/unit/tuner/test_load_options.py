@@ -1,3 +1,5 @@
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -33,6 +35,11 @@ def make_summary(**over):
         "late_seconds": 0.0,
         "scraped": True,
         "first_error": "HTTP 500",
+        "lag_max_seconds": 0.007,
+        "unsent": 3,
+        "malformed": 1,
+        "cpu_percent": 40,
+        "shared_tokens": 12_800,
     }
     return LoadSummary(**{**values, **over})
 
@@ -120,19 +127,93 @@ def test_a_histogram_counts_weights_and_puts_a_value_on_an_edge_below_it():
     assert value("frontier_load_itl_seconds_sum", {"phase": MEASURE}) == pytest.approx(0.1501)
 
 
-def test_the_options_are_the_command_line(monkeypatch):
-    seen = []
+@pytest.fixture
+def run(monkeypatch):
+    """Run `frontier load` without a load; return the options that it understood and what it printed."""
 
-    async def remember(options):
-        seen.append(options)
-        return make_summary()
+    def run_(*arguments):
+        seen = []
 
-    monkeypatch.setattr("frontier_tuner.load.generator.generate", remember)
+        async def remember(options):
+            seen.append(options)
+            return make_summary()
+
+        monkeypatch.setattr("frontier_tuner.load.generator.generate", remember)
+        result = CliRunner().invoke(cli.main, ["load", *arguments])
+        return (seen[0] if seen else None), result
+
+    return run_
+
+
+PROFILE = {"profile": {"inputTokens": {"mean": 8}, "outputTokens": {"mean": 4}}}
+
+
+@pytest.mark.parametrize("load", [Load("Concurrency", 8), Load("RequestRate", 2.5), Load("RequestRate", 1 / 3)])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"burstiness": 0.5, "arrivals": "Gamma", "records": "r.jsonl", "api_key_file": "k", "new_connections": True},
+    ],
+)
+def test_the_options_are_the_command_line(run, load, more):
     slos = (parse_slo("TTFT/95<=2s"), parse_slo("UserTokensPerSecond/5>=40"))
-    profile = {"profile": {"inputTokens": {"mean": 8}, "outputTokens": {"mean": 4}}}
-    for load in (Load("Concurrency", 8), Load("RequestRate", 2.5), Load("RequestRate", 1 / 3)):
-        options = LoadOptions("http://h:1", "m", load, profile, duration_seconds=1.5, slos=slos, burstiness=1.0)
-        result = CliRunner().invoke(cli.main, ["load", *options.arguments()])
-        assert result.exit_code == 0, result.output
-        assert seen.pop() == options
-        assert parse_summary(result.output) == make_summary()
+    options = LoadOptions("http://h:1", "m", load, PROFILE, duration_seconds=1.5, slos=slos, **more)
+    understood, result = run(*options.arguments())
+    assert result.exit_code == 0, result.output
+    assert understood == options
+    assert parse_summary(result.output) == make_summary()
+
+
+def test_a_replay_in_its_own_time_reports_the_rate_that_it_comes_to(run, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(f'{{"timestamp": {1000 * n}, "input_length": 5, "output_length": 5}}\n' for n in range(10)))
+    workload = {"trace": {"path": str(path), "format": "Mooncake"}}
+    options = LoadOptions("http://h:1", "m", Load("RequestRate", 3), workload, time_scale=3.0)
+    understood, result = run(*options.arguments())
+    assert result.exit_code == 0, result.output
+    assert understood == options
+
+
+def test_a_workload_may_be_a_file(run, tmp_path):
+    path = tmp_path / "workload.json"
+    path.write_text(json.dumps(PROFILE))
+    understood, _ = run("--url", "http://h:1", "--model", "m", "--concurrency", "1", "--workload", f"@{path}")
+    assert understood.workload == PROFILE
+
+
+BASE = ("--url", "http://h:1", "--model", "m", "--workload", json.dumps(PROFILE))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (BASE, "give exactly one of"),
+        ((*BASE, "--concurrency", "1", "--request-rate", "1"), "give exactly one of"),
+        (("--model", "m", "--concurrency", "1"), "Missing option '--url'"),
+        ((*BASE, "--time-scale", "2"), "only a trace"),
+        ((*BASE[:-1], "{", "--concurrency", "1"), "Expecting property name"),
+        ((*BASE[:-1], "[]", "--concurrency", "1"), "must be a JSON object"),
+        ((*BASE, "--concurrency", "1", "--metrics-listen", "here"), "need an address"),
+        ((*BASE, "--concurrency", "1", "--slo", "TTFT<1"), "is not an SLO"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_sent(run, arguments, words):
+    understood, result = run(*arguments)
+    assert understood is None
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_given_arrivals_replace_the_workloads():
+    workload = {**PROFILE, "arrivals": {"pattern": "Constant"}}
+    options = LoadOptions("http://h:1", "m", Load("RequestRate", 1), workload)
+    assert options.resolved_workload == workload
+    assert replace(options, burstiness=0.5).resolved_workload["arrivals"] == {"burstiness": "0.5"}
+    assert replace(options, arrivals="Poisson").resolved_workload["arrivals"] == {"pattern": "Poisson"}
+
+
+@pytest.mark.parametrize("over", [{"time_scale": 0.0}, {"time_scale": 1.0, "load": Load("Concurrency", 1)}])
+def test_a_time_scale_is_above_zero_and_for_an_open_loop(over):
+    with pytest.raises(ValueError, match="time scale"):
+        replace(LoadOptions("http://h:1", "m", Load("RequestRate", 1), PROFILE), **over)

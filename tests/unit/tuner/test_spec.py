@@ -4,6 +4,8 @@ from decimal import Decimal
 
 import pytest
 
+from frontier_tuner.load.schedule import Arrivals
+from frontier_tuner.load.workload import parse_workload
 from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import SLO, Objectives, Target
 from frontier_tuner.spec import InvalidSpecError, StudySpec
@@ -92,12 +94,27 @@ def test_a_parameter_keeps_the_type_of_its_values():
     assert (found[3].min, found[3].max) == (256, 256)
 
 
+def test_a_histogram_and_arrivals_resolve_to_what_the_load_generator_takes():
+    histogram = [{"upTo": 100, "weight": 1}, {"upTo": 300, "weight": 3}]
+    workload = {
+        "profile": {"inputTokens": {"histogram": histogram}, "session": {"blockTokens": 128}},
+        "arrivals": {"burstiness": "0.5"},
+    }
+    spec = StudySpec.parse({**MINIMAL, "workload": workload}).workload
+    resolved = spec.resolve()
+    assert resolved["profile"]["inputTokens"] == {"histogram": histogram}
+    assert resolved["profile"]["session"]["blockTokens"] == 128
+    assert resolved["arrivals"] == {"burstiness": "0.5"}
+    assert parse_workload(resolved).arrivals == Arrivals("Gamma", 0.5)
+    assert (spec.profile.input_tokens.mean, spec.profile.input_tokens.p95) == (163, 287)
+
+
 def test_a_workload_resolves_to_what_the_load_generator_takes():
     assert StudySpec.parse(MINIMAL).workload.resolve() == {
         "profile": {
             "inputTokens": {"mean": 1024, "p95": 3072},
             "outputTokens": {"mean": 256, "p95": 768},
-            "session": {"turns": 1, "sharedPrefixPercent": 0, "thinkTime": "0s"},
+            "session": {"turns": 1, "sharedPrefixPercent": 0, "thinkTime": "0s", "blockTokens": 16},
         }
     }
     trace = {"configMapRef": {"name": "azure"}, "maxInputTokens": 1500}
@@ -128,8 +145,33 @@ BAD = [
         "spec.workload.profile.inputTokens.p95",
         "at most 386, 3.87 times the mean",
     ),
-    ({"workload": {"trace": {"path": "x", "format": "BurstGPT"}}}, "spec.workload.trace.format", "AzureLLMInference"),
-    ({"workload": {"trace": {"path": "x", "format": "Mooncake"}}}, "spec.workload.trace.format", "replayed yet"),
+    ({"workload": {"trace": {"path": "x", "blockTokens": 16}}}, "spec.workload.trace.blockTokens", "format Mooncake"),
+    ({"workload": {"profile": {"inputTokens": {}}}}, "spec.workload.profile.inputTokens.mean", "or histogram"),
+    (
+        {"workload": {"profile": {"inputTokens": {"histogram": [{"upTo": 9, "weight": 1}, {"upTo": 9, "weight": 1}]}}}},
+        "spec.workload.profile.inputTokens.histogram[1].upTo",
+        "above that of the bucket before it, 9",
+    ),
+    (
+        {"workload": {"profile": {"inputTokens": {"histogram": [{"upTo": 9, "weight": 0}]}}}},
+        "spec.workload.profile.inputTokens.histogram",
+        "weight above 0",
+    ),
+    (
+        {"workload": {"profile": {}, "arrivals": {"pattern": "Gamma"}}},
+        "spec.workload.arrivals.burstiness",
+        "required by pattern Gamma",
+    ),
+    (
+        {"workload": {"profile": {}, "arrivals": {"pattern": "Constant", "burstiness": "2"}}},
+        "spec.workload.arrivals.burstiness",
+        "only with pattern Gamma, not Constant",
+    ),
+    (
+        {"workload": {"profile": {}, "arrivals": {"pattern": "Recorded"}}},
+        "spec.workload.arrivals.pattern",
+        "needs a trace",
+    ),
     ({"workload": {"trace": {"path": "x", "maxOutputTokens": 1}}}, "spec.workload.trace.maxOutputTokens", "has none"),
     ({"workload": {"profile": {"outputTokens": {"mean": 1}}}}, "spec.workload.profile.outputTokens.mean", "has none"),
     ({"search": {"budget": {"maxDuration": "99999999999999h"}}}, "spec.search.budget.maxDuration", "ten years"),

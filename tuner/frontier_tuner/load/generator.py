@@ -1,34 +1,48 @@
 """Holds one level of load on one engine, from the first scrape of zeros to the last scrape of the results.
 
-A request belongs to the phase in which it was sent; a token to the phase in which it arrived. The measured window
+A request belongs to the phase in which it was due; a token to the phase in which it arrived. The measured window
 runs from the first request sent after the warm-up to the moment the sending stops, so tokens counted within it,
 divided by its length, are the throughput. Requests in flight at its end are waited for within a bound. One that does
 not make it is `cut`: its tokens so far count for TTFT and ITL, the time it waited in vain counts as a TTFT (a lower
 bound, so that an overload cannot hide), and it gives no E2E latency; whoever reads a quantile of those must count it
 as one of the longest.
+
+An open loop sends when a request is due, whatever became of those before it, and its latencies count from then: what
+the generator itself is late by is part of them, and is exported on its own as its lag. A request that is not sent by
+the end of the window is counted as unsent. Nothing backs off: a closed loop goes on with the next request when one
+has failed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-import aiohttp
-from aiohttp import web
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-
-from frontier_tuner.load.client import Answer, Client
+from frontier_tuner.load.answer import Answer
+from frontier_tuner.load.client import Client
+from frontier_tuner.load.connection import Connections
+from frontier_tuner.load.exporter import Exporter, happens_within
 from frontier_tuner.load.metrics import DRAIN, MEASURE, WARM_UP, LoadMetrics
 from frontier_tuner.load.options import LoadOptions, exactly
-from frontier_tuner.load.schedule import arrivals, position
+from frontier_tuner.load.records import Records
+from frontier_tuner.load.schedule import arrivals, recorded_arrivals, replayed_arrivals
+from frontier_tuner.load.sessions import Position, SessionQueue
 from frontier_tuner.load.summary import LoadSummary
+from frontier_tuner.load.tally import Tally
 from frontier_tuner.load.workload import Prompts, Workload, parse_workload
+from frontier_tuner.measurement import Load
 
 MAX_DRAIN_SECONDS = 10.0
-_TICK_SECONDS = 0.05
+_TICK_SECONDS = 0.02
 _PAUSE_AFTER_FAILURE_SECONDS = 0.05
+"""A slot of a closed loop whose request failed is used again after this: a server that is not there is no busy loop."""
+_GRACE_SECONDS = 0.25
+"""So long after the end of its phase a request that was due in it may still be sent."""
+_RAMP_SHARE = 0.5
+"""A closed loop fills its slots over this share of the warm-up: requests of one length that start together would end
+together, and their prompts would meet again and again."""
 
 
 async def generate(options: LoadOptions) -> LoadSummary:
@@ -36,27 +50,35 @@ async def generate(options: LoadOptions) -> LoadSummary:
 
     Raises:
         ValueError: The workload or the load cannot be; nothing was sent.
-        OSError: The metrics cannot be served on the address.
+        OSError: The metrics cannot be served on the address, or the records cannot be written.
     """
-    workload = parse_workload(options.workload)
-    connector = aiohttp.TCPConnector(limit=0, force_close=options.new_connections)
-    no_limit = aiohttp.ClientTimeout(total=None, sock_connect=options.timeout_seconds)
-    async with aiohttp.ClientSession(connector=connector, timeout=no_limit) as session:
-        client = Client(session, options.url, options.model, options.timeout_seconds)
-        return await _Generator(options, workload, client).run()
+    workload = parse_workload(options.resolved_workload)
+    if options.time_scale is not None and workload.trace is None:
+        raise ValueError("time scale: only a trace has a time of its own; give a request rate")
+    connections = Connections(options.url, reuse=not options.new_connections)
+    client = Client(connections, options.model, options.timeout_seconds, options.api_key)
+    try:
+        with Records(options.records) as records:
+            return await _Generator(options, workload, client, records).run()
+    finally:
+        connections.close()
 
 
 class _Generator:
     """The state of one run; see the module for the rules."""
 
-    def __init__(self, options: LoadOptions, workload: Workload, client: Client) -> None:
+    def __init__(self, options: LoadOptions, workload: Workload, client: Client, records: Records) -> None:
         self._options = options
         self._workload = workload
         self._client = client
-        self._scraped = asyncio.Event()
-        self._metrics = LoadMetrics(options.slos, on_collect=self._scraped.set)
+        self._records = records
+        self._metrics = LoadMetrics(options.slos)
+        self._exporter = Exporter(self._metrics)
+        self._tally = Tally(self._metrics)
         level = f"{options.load.kind}:{exactly(options.load.value)}"
         self._prompts = Prompts(workload, options.seed, level, options.vocabulary)
+        self._queue = SessionQueue(workload.turns, workload.think_seconds, f"{options.seed}:{level}")
+        self._load = options.load
         self._phase = WARM_UP
         self._may_measure = False
         self._stopping = asyncio.Event()
@@ -64,202 +86,173 @@ class _Generator:
         self._wall = datetime.now(UTC)
         self._zero = perf_counter()
         self._start = self._end = self._zero
+        self._cpu_seconds = 0.0
         self._late_seconds = 0.0
-        self._sent = 0
-        self._first_error = ""
-        self._next_session = 0
-        self._in_flight: set[asyncio.Task[Any]] = set()
+        self._sent = self._unsent = self._launched = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self) -> LoadSummary:
-        async with _serve(self._metrics, self._options.metrics_listen):
-            await self._wait_for_scrape()
+        wait = self._options.scrape_wait_seconds
+        async with self._exporter.serve(self._options.metrics_listen):
+            await self._exporter.wait_for_scrape(wait)
             begin = perf_counter()
             ticker = asyncio.create_task(self._watch_lag())
             closed = self._options.load.kind == "Concurrency"
             await (self._closed_loop() if closed else self._open_loop())
             await self._drain()
             ticker.cancel()
-            scraped = await self._wait_for_scrape()
+            scraped = await self._exporter.wait_for_scrape(wait)
             return self._summary(begin, perf_counter(), scraped=scraped)
 
     async def _closed_loop(self) -> None:
-        workers = [asyncio.create_task(self._worker()) for _ in range(max(1, round(self._options.load.value)))]
-        self._in_flight.update(workers)
+        slots = max(1, round(self._options.load.value))
+        ramp = self._options.warm_up_seconds * _RAMP_SHARE
+        for slot in range(slots):
+            self._run(self._fill_slot(ramp * slot / slots))
         await asyncio.sleep(self._options.warm_up_seconds)
         self._may_measure = True
-        await self._hold_window()
-
-    async def _hold_window(self) -> None:
-        try:
-            async with asyncio.timeout(self._options.timeout_seconds):
-                await self._started.wait()
-        except TimeoutError:
-            self._start = perf_counter()
+        if await happens_within(self._started, self._options.timeout_seconds):
+            await _sleep_until(self._start + self._options.duration_seconds)
         else:
-            await asyncio.sleep(self._start + self._options.duration_seconds - perf_counter())
+            self._start = perf_counter()
         self._stop()
+
+    async def _fill_slot(self, delay: float) -> None:
+        await happens_within(self._stopping, delay)
+        while not self._stopping.is_set():
+            now = perf_counter()
+            answered = await self._send(self._queue.take(now), now, measured=self._may_measure)
+            if not answered:
+                await happens_within(self._stopping, _PAUSE_AFTER_FAILURE_SECONDS)
+
+    async def _open_loop(self) -> None:
+        options = self._options
+        start = perf_counter()
+        for phase, length in ((WARM_UP, options.warm_up_seconds), (MEASURE, options.duration_seconds)):
+            moments = self._schedule(phase, length) if length else []
+            if phase == MEASURE:
+                self._may_measure, self._start = True, start
+                if options.time_scale is not None:
+                    self._load = Load("RequestRate", max(1, len(moments)) / length)
+            for index, moment in enumerate(moments):
+                await _sleep_until(start + moment)
+                if perf_counter() > start + length + _GRACE_SECONDS:
+                    self._unsent += (len(moments) - index) if self._may_measure else 0
+                    break
+                position = self._queue.take(perf_counter())
+                self._run(self._send(position, start + moment, measured=self._may_measure))
+            self._launched += len(moments)
+            start += length
+            await _sleep_until(start)
+        self._stop()
+
+    def _schedule(self, phase: str, length: float) -> list[float]:
+        options, workload = self._options, self._workload
+        if workload.trace is not None and options.time_scale is not None:
+            start = options.warm_up_seconds if phase == MEASURE else 0.0
+            return replayed_arrivals(workload.trace, self._launched, start, length, options.time_scale)
+        if workload.trace is not None and workload.arrivals.pattern == "Recorded":
+            return recorded_arrivals(workload.trace, self._launched, options.load.value, length)
+        return arrivals(options.load.value, length, workload.arrivals.shape, f"{options.seed}:{phase}")
+
+    def _run(self, sending: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(sending)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _stop(self) -> None:
         self._stopping.set()
         self._phase = DRAIN
         self._end = perf_counter()
+        self._cpu_seconds = time.process_time() - self._cpu_seconds if self._started.is_set() else 0.0
 
-    async def _worker(self) -> None:
-        while not self._stopping.is_set():
-            session, self._next_session = self._next_session, self._next_session + 1
-            for turn in range(self._workload.turns):
-                if turn and self._workload.think_seconds and await self._stopped_within(self._workload.think_seconds):
-                    return
-                answered = await self._send(session, turn)
-                # A server that refuses at once would otherwise be flooded.
-                if not answered and await self._stopped_within(_PAUSE_AFTER_FAILURE_SECONDS):
-                    return
-                if self._stopping.is_set():
-                    return
-
-    async def _stopped_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def _open_loop(self) -> None:
-        options = self._options
-        parallel = (
-            max(1, round(options.load.value * max(1.0, self._workload.think_seconds)))
-            if self._workload.turns > 1
-            else 1
-        )
-        count, start = 0, perf_counter()
-        for phase, length in ((WARM_UP, options.warm_up_seconds), (MEASURE, options.duration_seconds)):
-            self._may_measure = phase == MEASURE
-            schedule = (
-                arrivals(options.load.value, length, options.burstiness, f"{options.seed}:{phase}") if length else []
-            )
-            for moment in schedule:
-                await asyncio.sleep(max(0.0, start + moment - perf_counter()))
-                lag = perf_counter() - start - moment
-                self._metrics.lag[phase].observe(max(0.0, lag))
-                if self._may_measure and not self._started.is_set():
-                    self._late_seconds = lag
-                task = asyncio.create_task(self._send(*position(count, self._workload.turns, parallel)))
-                self._in_flight.add(task)
-                task.add_done_callback(self._in_flight.discard)
-                count += 1
-            start += length
-            await asyncio.sleep(max(0.0, start - perf_counter()))
-        self._stop()
-
-    async def _send(self, session: int, turn: int) -> bool:
-        request = self._prompts.request(session, turn)
-        phase = self._enter_phase()
-        self._metrics.input_tokens[phase] += request.input_tokens
-        answer = Answer(perf_counter())
+    async def _send(self, position: Position, intended: float, *, measured: bool) -> bool:
+        request = self._prompts.request(position)
+        phase = MEASURE if measured else WARM_UP
+        metrics = self._metrics
+        metrics.input_tokens[phase] += request.input_tokens
+        metrics.shared_tokens[phase] += request.shared_tokens
+        metrics.in_flight += 1
+        answer, cut = Answer(intended), False
+        if self._options.load.kind == "RequestRate":
+            metrics.observe_lag(phase, perf_counter() - intended)
+        if measured:
+            self._enter_window(intended)
         try:
             await self._client.complete(request, answer, self._count_tokens)
         except asyncio.CancelledError:
-            self._record(phase, "cut", answer)
-            return False
-        self._record(phase, "ok" if answer.done else "failed", answer)
-        if answer.error and not self._first_error:
-            self._first_error = answer.error
-        return answer.done
+            cut = True
+        metrics.in_flight -= 1
+        now = perf_counter()
+        result = self._tally.record(phase, answer, now, cut=cut)
+        if result == "ok":
+            self._queue.answered(position, now)
+        self._records.write(position, request, phase, result, answer, self._time(intended, 6))
+        return result == "ok"
 
-    def _enter_phase(self) -> str:
-        if self._may_measure:
-            if not self._started.is_set():
-                self._start = perf_counter()
-                self._phase = MEASURE
-                self._started.set()
-            self._sent += 1
-            return MEASURE
-        return WARM_UP
+    def _enter_window(self, intended: float) -> None:
+        self._sent += 1
+        if not self._started.is_set():
+            self._start = perf_counter()
+            self._cpu_seconds = time.process_time()
+            self._phase = MEASURE
+            self._late_seconds = self._start - intended
+            self._started.set()
 
     def _count_tokens(self, tokens: int) -> None:
         self._metrics.output_tokens[self._phase] += tokens
 
-    def _record(self, phase: str, result: str, answer: Answer) -> None:
-        metrics = self._metrics
-        metrics.requests[phase, result] += 1
-        if result == "failed":
-            return
-        metrics.ttft[phase].observe((answer.first or perf_counter()) - answer.sent)
-        itl = metrics.itl[phase]
-        for gap, tokens in answer.gaps:
-            itl.observe(gap, tokens)
-        if result == "ok" and answer.first is not None and answer.last is not None:
-            metrics.e2e[phase].observe(answer.last - answer.sent)
-            if answer.last > answer.first:
-                metrics.user_speed[phase].observe((answer.tokens - 1) / (answer.last - answer.first))
-
     async def _drain(self) -> None:
         seen = max(histogram.quantile(0.95) for histogram in self._metrics.e2e.values())
         bound = min(self._options.timeout_seconds, MAX_DRAIN_SECONDS, 2 * seen or MAX_DRAIN_SECONDS)
-        if not self._in_flight:
+        if not self._tasks:
             return
-        _, pending = await asyncio.wait(tuple(self._in_flight), timeout=bound)
+        _, pending = await asyncio.wait(tuple(self._tasks), timeout=bound)
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
     async def _watch_lag(self) -> None:
         while True:
-            before = perf_counter()
+            due = perf_counter() + _TICK_SECONDS
             await asyncio.sleep(_TICK_SECONDS)
             phase = MEASURE if self._phase == MEASURE else WARM_UP
-            self._metrics.lag[phase].observe(max(0.0, perf_counter() - before - _TICK_SECONDS))
-
-    async def _wait_for_scrape(self) -> bool:
-        self._scraped.clear()
-        try:
-            async with asyncio.timeout(self._options.scrape_wait_seconds):
-                await self._scraped.wait()
-        except TimeoutError:
-            return False
-        return True
+            self._metrics.observe_lag(phase, perf_counter() - due)
 
     def _summary(self, begin: float, scraped_at: float, *, scraped: bool) -> LoadSummary:
-        requests = self._metrics.requests
+        metrics = self._metrics
+        length = self._end - self._start
         return LoadSummary(
-            load=self._options.load,
+            load=self._load,
             begin=self._time(begin),
             start=self._time(self._start),
             end=self._time(self._end),
             scraped_at=self._time(scraped_at),
             sent=self._sent,
-            ok=requests[MEASURE, "ok"],
-            failed=requests[MEASURE, "failed"],
-            cut=requests[MEASURE, "cut"],
-            input_tokens=self._metrics.input_tokens[MEASURE],
-            output_tokens=self._metrics.output_tokens[MEASURE],
-            lag_p99_seconds=self._metrics.lag[MEASURE].quantile(0.99),
+            ok=metrics.requests[MEASURE, "ok"],
+            failed=metrics.requests[MEASURE, "failed"],
+            cut=metrics.requests[MEASURE, "cut"],
+            input_tokens=metrics.input_tokens[MEASURE],
+            output_tokens=metrics.output_tokens[MEASURE],
+            lag_p99_seconds=min(metrics.lag[MEASURE].quantile(0.99), metrics.lag_max[MEASURE]),
             late_seconds=self._late_seconds,
             scraped=scraped,
-            first_error=self._first_error,
+            first_error=self._tally.first_error,
+            lag_max_seconds=metrics.lag_max[MEASURE],
+            unsent=self._unsent,
+            malformed=self._tally.malformed,
+            cpu_percent=round(100 * self._cpu_seconds / length) if length > 0 else 0,
+            shared_tokens=metrics.shared_tokens[MEASURE],
         )
 
-    def _time(self, moment: float) -> datetime:
-        seconds = round(self._wall.timestamp() + moment - self._zero, 3)
+    def _time(self, moment: float, digits: int = 3) -> datetime:
+        seconds = round(self._wall.timestamp() + moment - self._zero, digits)
         return datetime.fromtimestamp(seconds, UTC)
 
 
-@asynccontextmanager
-async def _serve(metrics: LoadMetrics, listen: str) -> AsyncIterator[None]:
-    """Serve the metrics on `HOST:PORT`; on leaving, let a scrape that is being answered finish."""
-    host, _, port = listen.rpartition(":")
-    registry = metrics.registry()
-
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    app = web.Application()
-    app.router.add_get("/metrics", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host or "0.0.0.0", int(port)).start()
-        yield
-    finally:
-        await runner.cleanup()
+async def _sleep_until(moment: float) -> None:
+    """Return at a moment, or at once where it has passed, but never without giving others their turn."""
+    await asyncio.sleep(moment - perf_counter())
+    # An event loop's timers are in whole milliseconds and may fire before their time.
+    while (rest := moment - perf_counter()) > 0:  # noqa: ASYNC110 - time is no event
+        await asyncio.sleep(rest)

@@ -5,9 +5,9 @@ times a second and several tokens of one chunk are one observation with a weight
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from frontier_tuner.objectives import SLO
@@ -70,9 +70,13 @@ class Histogram:
 
 
 class LoadMetrics(Collector):
-    """All series of one load generator, from zero; each histogram and counter is split by `phase`."""
+    """All series of one load generator, from zero; each histogram and counter is split by `phase`.
 
-    def __init__(self, slos: Sequence[SLO], on_collect: Callable[[], None] = lambda: None) -> None:
+    Args:
+        slos: Bounds on which histogram buckets are placed.
+    """
+
+    def __init__(self, slos: Sequence[SLO]) -> None:
         def by_phase(metric: str, low: float, high: float) -> dict[str, Histogram]:
             edges = bucket_edges(low, high, [slo.bound for slo in slos if slo.metric == metric])
             return {phase: Histogram(edges) for phase in (WARM_UP, MEASURE)}
@@ -81,11 +85,19 @@ class LoadMetrics(Collector):
         self.itl = by_phase("ITL", 0.0001, 60)
         self.e2e = by_phase("E2E", 0.01, 3600)
         self.user_speed = by_phase("UserTokensPerSecond", 0.1, 10_000)
-        self.lag = by_phase("", 0.001, 60)
+        self.lag = by_phase("", 0.0001, 60)
+        self.lag_max = dict.fromkeys((WARM_UP, MEASURE), 0.0)
+        self.in_flight = 0
         self.requests = {(phase, result): 0 for phase in (WARM_UP, MEASURE) for result in RESULTS}
         self.output_tokens = dict.fromkeys((WARM_UP, MEASURE, DRAIN), 0)
         self.input_tokens = dict.fromkeys((WARM_UP, MEASURE), 0)
-        self._on_collect = on_collect
+        self.shared_tokens = dict.fromkeys((WARM_UP, MEASURE), 0)
+
+    def observe_lag(self, phase: str, seconds: float) -> None:
+        """Add one observation of how late the generator was."""
+        late = max(0.0, seconds)
+        self.lag[phase].observe(late)
+        self.lag_max[phase] = max(self.lag_max[phase], late)
 
     def registry(self) -> CollectorRegistry:
         """Return a registry that holds these series and nothing else."""
@@ -94,16 +106,15 @@ class LoadMetrics(Collector):
         return registry
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not count as a scrape."""
+        """Return nothing: registering need not collect."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield every series as it stands now."""
-        self._on_collect()
         for name, text, histograms in (
-            ("ttft_seconds", "Time from sending a request to its first token.", self.ttft),
+            ("ttft_seconds", "Time from when a request was due to its first token.", self.ttft),
             ("itl_seconds", "Time between tokens, one observation per token.", self.itl),
-            ("e2e_seconds", "Time from sending a request to its last token.", self.e2e),
+            ("e2e_seconds", "Time from when a request was due to its last token.", self.e2e),
             ("user_tokens_per_second", "Speed of one answer after its first token.", self.user_speed),
             ("lag_seconds", "How late the load generator itself was.", self.lag),
         ):
@@ -111,6 +122,13 @@ class LoadMetrics(Collector):
             for phase, histogram in histograms.items():
                 family.add_metric([phase], *histogram.buckets())
             yield family
+        lag_max = GaugeMetricFamily(
+            "frontier_load_lag_max_seconds", "The latest that the load generator itself was.", labels=["phase"]
+        )
+        for phase, seconds in self.lag_max.items():
+            lag_max.add_metric([phase], seconds)
+        yield lag_max
+        yield GaugeMetricFamily("frontier_load_in_flight", "Requests without a complete answer.", self.in_flight)
         requests = CounterMetricFamily(
             "frontier_load_requests", "Requests by the phase they were sent in.", labels=["phase", "result"]
         )
@@ -120,6 +138,7 @@ class LoadMetrics(Collector):
         for name, text, counters in (
             ("output_tokens", "Tokens by the phase they arrived in.", self.output_tokens),
             ("input_tokens", "Prompt tokens by the phase they were sent in.", self.input_tokens),
+            ("shared_tokens", "Prompt tokens that earlier requests had in common.", self.shared_tokens),
         ):
             family_ = CounterMetricFamily(f"frontier_load_{name}", text, labels=["phase"])
             for phase, count in counters.items():

@@ -31,6 +31,11 @@ class LoadSummary:
         late_seconds: How long after its planned time the first measured request left.
         scraped: Whether the final values were scraped.
         first_error: What the first failed request said, or empty.
+        lag_max_seconds: The latest that the generator itself was.
+        unsent: Requests of an open loop that were due within the window and could not be sent in time.
+        malformed: Of the failed, those whose times cannot be.
+        cpu_percent: CPU time of the generator within the window, in percent of one core.
+        shared_tokens: Of the prompt tokens, those that earlier requests of the run had in common.
     """
 
     load: Load
@@ -48,6 +53,11 @@ class LoadSummary:
     late_seconds: float
     scraped: bool
     first_error: str = ""
+    lag_max_seconds: float = 0.0
+    unsent: int = 0
+    malformed: int = 0
+    cpu_percent: int = 0
+    shared_tokens: int = 0
 
     @property
     def window(self) -> Window:
@@ -65,10 +75,15 @@ class LoadSummary:
                 "ok": self.ok,
                 "failed": self.failed,
                 "cut": self.cut,
+                "unsent": self.unsent,
+                "malformed": self.malformed,
                 "inputTokens": self.input_tokens,
+                "sharedTokens": self.shared_tokens,
                 "outputTokens": self.output_tokens,
                 "lagP99Seconds": round(self.lag_p99_seconds, 6),
+                "lagMaxSeconds": round(self.lag_max_seconds, 6),
                 "lateSeconds": round(self.late_seconds, 6),
+                "cpuPercent": self.cpu_percent,
                 "scraped": self.scraped,
                 "firstError": self.first_error[:MAX_ERROR_CHARACTERS],
                 "begin": format_time(self.begin),
@@ -107,6 +122,11 @@ def parse_summary(text: str) -> LoadSummary:
             late_seconds=float(body["lateSeconds"]),
             scraped=bool(body["scraped"]),
             first_error=str(body["firstError"]),
+            lag_max_seconds=float(body["lagMaxSeconds"]),
+            unsent=int(body["unsent"]),
+            malformed=int(body["malformed"]),
+            cpu_percent=int(body["cpuPercent"]),
+            shared_tokens=int(body["sharedTokens"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         shown = text[:200] + ("…" if len(text) > 200 else "")  # noqa: PLR2004 - enough to recognise what it was

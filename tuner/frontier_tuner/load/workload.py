@@ -5,68 +5,42 @@ Prompts depend on the level as well, so that a rung never finds its prompts in t
 on the same engine has filled.
 """
 
-import csv
-import math
 import random
-from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from frontier_tuner.durations import parse_duration
+from frontier_tuner.load.lengths import Fitted, Lengths, parse_lengths
+from frontier_tuner.load.schedule import Arrivals, parse_arrivals
+from frontier_tuner.load.sessions import BLOCK_TOKENS, Position, Sharing, draw_rising, solve_sharing
+from frontier_tuner.load.tokens import Vocabulary
+from frontier_tuner.load.traces import MOONCAKE_BLOCK_TOKENS, Trace, read_trace
 
-_Z95 = 1.6448536269514722
-"""95th percentile of the standard normal distribution."""
-MAX_P95_OF_MEAN = math.exp(_Z95**2 / 2)
-"""No lognormal distribution has a 95th percentile that is more than this multiple of its mean, 3.87."""
-TRACE_FORMAT = "AzureLLMInference"
-"""The one format of traces that can be replayed."""
-_TAIL = 2.0
-"""Fitted lengths are clipped at this multiple of their p95: a tail without end would exceed any model's context."""
-_RESERVED_IDS = 100
-"""Low token ids are often special ones, which engines may refuse or treat on their own."""
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """A distribution of token counts, at least 1: fixed at `mean`, or lognormal with this mean and 95th percentile."""
-
-    mean: float
-    p95: float
-
-    def __post_init__(self) -> None:
-        if self.mean < 1:
-            raise ValueError(f"mean {self.mean:g} must be at least 1 token")
-        if self.p95 < self.mean:
-            raise ValueError(f"p95 {self.p95:g} is below the mean {self.mean:g}; give a p95 at or above it")
-        if self.p95 > self.mean * MAX_P95_OF_MEAN:
-            raise ValueError(
-                f"p95 {self.p95:g} is more than {MAX_P95_OF_MEAN:.2f} times the mean {self.mean:g}, "
-                "which no lognormal distribution has; raise the mean or replay a trace",
-            )
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the logarithm; 0 where the length is fixed."""
-        return _Z95 - math.sqrt(max(0.0, _Z95**2 - 2 * math.log(self.p95 / self.mean)))
-
-    def draw(self, generator: random.Random) -> int:
-        """Return one length."""
-        sigma = self.sigma
-        if sigma == 0:
-            return max(1, round(self.mean))
-        length = generator.lognormvariate(math.log(self.mean) - sigma**2 / 2, sigma)
-        return max(1, min(round(length), round(self.p95 * _TAIL)))
+_SESSIONS_REMEMBERED = 8192
+"""Whose lengths are kept; those of others are drawn again."""
+_NO_SHARING, _POISSON = Sharing(), Arrivals()
+_CHAT_INPUTS, _CHAT_OUTPUTS = Fitted(256, 256), Fitted(64, 64)
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request to send: the prompt as a JSON list of token ids, its length and the exact output length."""
+    """One request to send.
 
-    prompt: str
+    Attributes:
+        prompt: A JSON list of token ids.
+        input_tokens: Its length.
+        output_tokens: The exact length of the answer.
+        shared_tokens: Prompt tokens that earlier requests of the same run had in common with it: what a prefix cache
+            that forgets nothing serves.
+    """
+
+    prompt: bytes
     input_tokens: int
     output_tokens: int
+    shared_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,55 +50,111 @@ class Workload:
     Attributes:
         turns: Requests per session, at least 1.
         think_seconds: Pause between the answer to one turn and the next turn.
-        shared_prefix_percent: Share of each prompt that earlier requests have shown the engine: the earlier turns of
-            its session, or with one turn per session a prefix common to all sessions.
+        sharing: What prompts have in common with earlier ones.
         inputs: Prompt lengths of a profile.
         outputs: Output lengths of a profile.
-        trace: Pairs of prompt and output length to replay in order, over and over; used instead of the profile where
-            not empty.
+        arrivals: How the requests of an open loop are spread.
+        trace: What to replay in order, over and over; used instead of the profile where there is one.
     """
 
     turns: int = 1
     think_seconds: float = 0.0
-    shared_prefix_percent: int = 0
-    inputs: Lengths = Lengths(256, 256)
-    outputs: Lengths = Lengths(64, 64)
-    trace: tuple[tuple[int, int], ...] = ()
+    sharing: Sharing = _NO_SHARING
+    inputs: Lengths = _CHAT_INPUTS
+    outputs: Lengths = _CHAT_OUTPUTS
+    arrivals: Arrivals = _POISSON
+    trace: Trace | None = None
 
-    def lengths(self, seed: int, session: int, turn: int) -> tuple[int, int]:
-        """Return prompt and output length of one request."""
-        if self.trace:
-            return self.trace[(session * self.turns + turn) % len(self.trace)]
-        generator = random.Random(f"lengths:{seed}:{session}:{turn}")  # noqa: S311 - reproducible on purpose
-        return self.inputs.draw(generator), self.outputs.draw(generator)
+
+@dataclass(frozen=True)
+class _Turn:
+    """One turn of a session.
+
+    Attributes:
+        inputs: Length of its prompt.
+        outputs: Length of its answer.
+        shared: Tokens with which its prompt begins like an earlier one.
+        common: Whether that is what all sessions have in common, and not the session's own history.
+    """
+
+    inputs: int
+    outputs: int
+    shared: int
+    common: bool
 
 
 class Prompts:
-    """Makes the requests of a workload for one seed and one level of load."""
+    """Makes the requests of a workload for one seed and one level of load.
+
+    Raises:
+        ValueError: The vocabulary is below 2.
+    """
 
     def __init__(self, workload: Workload, seed: int, level: str, vocabulary: int) -> None:
-        if vocabulary <= 1:
-            raise ValueError(f"vocabulary {vocabulary} must be at least 2")
-        low = min(_RESERVED_IDS, vocabulary // 2)
-        self._words = [str(low + number % (vocabulary - low)) for number in range(1 << 16)]
         self._workload = workload
         self._seed = seed
-        self._level = level
+        self._name = f"{seed}:{level}"
+        self._vocabulary = Vocabulary(vocabulary)
+        self._session = lru_cache(_SESSIONS_REMEMBERED)(self._draw_session)
 
-    def request(self, session: int, turn: int) -> Request:
+    def request(self, position: Position) -> Request:
         """Return the request at this position; the same for the same seed and level in any process."""
-        inputs, outputs = self._workload.lengths(self._seed, session, turn)
-        shared = inputs * self._workload.shared_prefix_percent // 100
-        stream = session if self._workload.turns > 1 else "all"
-        words = self._tokens(f"shared:{self._seed}:{self._level}:{stream}", shared)
-        words += self._tokens(f"fresh:{self._seed}:{self._level}:{session}:{turn}", inputs - shared)
-        return Request(f"[{','.join(words)}]", inputs, outputs)
+        if self._workload.trace is not None:
+            return self._recorded(self._workload.trace, position.session)
+        turns = self._session(position.session)
+        turn = turns[position.turn]
+        shared = turn.shared if turn.common or not position.unseen else self._common_tokens(turns, position.turn)
+        pieces = reversed(list(self._pieces(position.session, turns, position.turn)))
+        return Request(_json(pieces), turn.inputs, turn.outputs, shared)
 
-    def _tokens(self, key: str, count: int) -> list[str]:
-        if count <= 0:
-            return []
-        generator = random.Random(key)  # noqa: S311 - reproducible on purpose
-        return [self._words[number] for number in array("H", generator.randbytes(2 * count))]
+    def _draw_session(self, session: int) -> tuple[_Turn, ...]:
+        workload = self._workload
+        generator = random.Random(f"lengths:{self._seed}:{session}")  # noqa: S311 - reproducible on purpose
+        inputs = draw_rising(workload.inputs, workload.turns, generator)
+        turns, previous = [], 0
+        for length in inputs:
+            shared, common = workload.sharing.tokens(length, previous, generator.random())
+            turns.append(_Turn(length, workload.outputs.draw(generator), shared, common))
+            previous = length
+        return tuple(turns)
+
+    def _pieces(self, session: int, turns: tuple[_Turn, ...], turn: int) -> Iterator[bytes]:
+        """Yield the pieces of a prompt from its end: each was new in the turn that the session first said it in."""
+        end = turns[turn].inputs
+        for index in range(turn, -1, -1):
+            shared, common = turns[index].shared, turns[index].common
+            if shared < end:
+                yield self._vocabulary.text(f"{self._name}:{session}:{index}", shared, end)
+                end = shared
+            if common:
+                yield self._vocabulary.text(f"{self._name}:common", 0, end)
+                return
+
+    def _common_tokens(self, turns: tuple[_Turn, ...], turn: int) -> int:
+        """Return with how many tokens that all sessions have in common a prompt begins."""
+        end = turns[turn].inputs
+        for index in range(turn, -1, -1):
+            end = min(end, turns[index].shared)
+            if turns[index].common:
+                return end
+        return 0
+
+    def _recorded(self, trace: Trace, number: int) -> Request:
+        passes, index = divmod(number, len(trace.requests))
+        recorded = trace.requests[index]
+        name, size, end = f"{self._name}:{passes}", trace.block_tokens, recorded.input_tokens
+        pieces = [
+            self._vocabulary.text(f"{name}:block:{block}", 0, min(size, end - place * size))
+            for place, block in enumerate(recorded.blocks)
+            if place * size < end
+        ]
+        named = min(end, len(recorded.blocks) * size)
+        pieces.append(self._vocabulary.text(f"{name}:fresh:{index}", 0, end - named))
+        return Request(_json(pieces), end, recorded.output_tokens, recorded.shared_tokens)
+
+
+def _json(pieces: Iterator[bytes] | list[bytes]) -> bytes:
+    return b"[" + b"".join(pieces)[:-1] + b"]"
 
 
 def parse_workload(body: Mapping[str, Any]) -> Workload:
@@ -136,7 +166,11 @@ def parse_workload(body: Mapping[str, Any]) -> Workload:
     if not isinstance(body, Mapping) or ("profile" in body) == ("trace" in body):
         raise ValueError("workload: give exactly one of profile and trace")
     if "trace" in body:
-        return _parse_trace(_mapping(body["trace"], "workload.trace"))
+        trace = _parse_trace(_mapping(body["trace"], "workload.trace"))
+        return Workload(
+            arrivals=parse_arrivals(body.get("arrivals"), default="Recorded", recorded=True),
+            trace=trace,
+        )
     profile = _mapping(body["profile"], "workload.profile")
     session = _mapping(profile.get("session") or {}, "workload.profile.session")
     turns, percent = int(session.get("turns", 1)), int(session.get("sharedPrefixPercent", 0))
@@ -144,12 +178,17 @@ def parse_workload(body: Mapping[str, Any]) -> Workload:
         raise ValueError(f"workload.profile.session.turns: {turns} must be at least 1")
     if not 0 <= percent <= 100:  # noqa: PLR2004 - a percentage
         raise ValueError(f"workload.profile.session.sharedPrefixPercent: {percent} must lie between 0 and 100")
+    block_tokens = int(session.get("blockTokens") or BLOCK_TOKENS)
+    if block_tokens < 1:
+        raise ValueError(f"workload.profile.session.blockTokens: {block_tokens} must be at least 1")
+    inputs = parse_lengths(profile.get("inputTokens"), "workload.profile.inputTokens")
     return Workload(
         turns=turns,
         think_seconds=parse_duration(str(session.get("thinkTime", "0s"))),
-        shared_prefix_percent=percent,
-        inputs=_parse_lengths(profile, "inputTokens"),
-        outputs=_parse_lengths(profile, "outputTokens"),
+        sharing=solve_sharing(turns, inputs, percent, block_tokens),
+        inputs=inputs,
+        outputs=parse_lengths(profile.get("outputTokens"), "workload.profile.outputTokens"),
+        arrivals=parse_arrivals(body.get("arrivals"), default="Poisson", recorded=False),
     )
 
 
@@ -159,33 +198,23 @@ def _mapping(body: object, name: str) -> Mapping[str, Any]:
     return body
 
 
-def _parse_lengths(profile: Mapping[str, Any], field: str) -> Lengths:
-    body = profile.get(field)
-    if not isinstance(body, Mapping) or "mean" not in body:
-        raise ValueError(f"workload.profile.{field}.mean: required")
+def _parse_trace(body: Mapping[str, Any]) -> Trace:
     try:
-        mean = float(body["mean"])
-        return Lengths(mean, float(body.get("p95") or mean))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"workload.profile.{field}: {error}") from error
+        return read_trace(
+            Path(str(body.get("path", ""))),
+            str(body.get("format", "AzureLLMInference")),
+            max_input_tokens=_positive(body, "maxInputTokens"),
+            max_output_tokens=_positive(body, "maxOutputTokens"),
+            block_tokens=_positive(body, "blockTokens") or MOONCAKE_BLOCK_TOKENS,
+        )
+    except ValueError as error:
+        raise ValueError(f"workload.trace.{error}") from error
 
 
-def _parse_trace(body: Mapping[str, Any]) -> Workload:
-    if body.get("format") != TRACE_FORMAT:
-        raise ValueError(f"workload.trace.format: {body.get('format')!r} is not known; use {TRACE_FORMAT}")
-    path = Path(str(body.get("path", "")))
-    longest = (int(body.get("maxInputTokens") or 0), int(body.get("maxOutputTokens") or 0))
-    try:
-        with path.open(newline="") as file:
-            rows = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(file)]
-    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
-        raise ValueError(
-            f"workload.trace.path: {path} cannot be read as TIMESTAMP,ContextTokens,GeneratedTokens: {error!r}",
-        ) from error
-    if not rows:
-        raise ValueError(f"workload.trace.path: {path} has no requests")
-    return Workload(trace=tuple((_clip(row[0], longest[0]), _clip(row[1], longest[1])) for row in rows))
-
-
-def _clip(tokens: int, longest: int) -> int:
-    return max(1, min(tokens, longest) if longest else tokens)
+def _positive(body: Mapping[str, Any], field_name: str) -> int | None:
+    value = body.get(field_name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{field_name}: {value!r} must be a whole number of at least 1")
+    return value
