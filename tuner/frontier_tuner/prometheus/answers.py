@@ -57,9 +57,22 @@ class Stale:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Impossible:
+    """A number that the metric cannot have; it is refused, and never clipped.
+
+    Attributes:
+        value: The number.
+        series: The series that shows it, as Prometheus writes it.
+    """
+
+    value: float
+    series: str
+
+
 Answer = Value | Empty | NotANumber
 """What an expression gives at a time."""
-Reading = Value | Empty | NotANumber | Stale
+Reading = Value | Empty | NotANumber | Stale | Impossible
 """What the newest sample of a gauge says."""
 
 
