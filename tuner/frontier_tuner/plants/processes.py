@@ -42,6 +42,11 @@ class Process:
             raise PlantError(f"{command[0]} cannot be started: {error}") from error
 
     @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's as well."""
+        return self._child.pid
+
+    @property
     def exit_code(self) -> int | None:
         """The exit code, below 0 for a signal; None while the process runs."""
         return self._child.poll()
