@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -173,6 +173,15 @@ class ProcessEngine:
         wait_until(evaluation_time(scope, summary).timestamp())
         self._check_alive()
         return measure_rung(self._plant.source, scope, summary, self._settings.objectives, self._settings.limits)
+
+    def measured_as(self, **changes: Any) -> "ProcessEngine":
+        """Return the same engine, measured by settings of which some differ; ending either ends both.
+
+        Args:
+            changes: Fields of `ProcessSettings` that say how to measure, such as `duration_seconds`.
+        """
+        settings = replace(self._settings, **changes)
+        return ProcessEngine(settings, self._plant, self._process, self.start_seconds, self._configuration)
 
     def scope(self) -> Scope:
         """Return whose series make up its measurements, and what is known of them beforehand."""
