@@ -125,10 +125,7 @@ class Truth:
         """Return the true value of a metric."""
         if name not in self.buckets:
             return self.tokens / self.seconds
-        buckets = self.buckets[name]
-        left, right = buckets.around(0.95)
-        low, high = buckets.at_most(left), buckets.at_most(right)
-        return left + (right - left) * ((0.95 * buckets.total - low) / (high - low) if high > low else 1.0)
+        return self.buckets[name].quantile(0.95)
 
 
 def truth_of(plant: ProcessPlant, rung: Measurement) -> Truth:

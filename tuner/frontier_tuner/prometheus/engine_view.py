@@ -126,7 +126,7 @@ def course_of(counters: Counters, parts: Stretches) -> tuple[float, ...]:
 
 def _course(counters: Counters, parts: Stretches) -> Course | None:
     rates = course_of(counters, parts)
-    return Course([rate * parts.seconds for rate in rates], parts.seconds) if rates else None
+    return Course([rate * parts.seconds for rate in rates], [parts.seconds] * parts.count) if rates else None
 
 
 def _cached(window: EngineWindow, resolved: Resolved, ok: int) -> Estimate | Unknown:

@@ -118,15 +118,15 @@ class Course:
 
     Attributes:
         amounts: By how much in each part.
-        seconds: Length of a part.
+        seconds: Length of each part.
     """
 
     amounts: Sequence[float]
-    seconds: float
+    seconds: Sequence[float]
 
     def half_width(self) -> float | None:
         """Return half the interval of the rate; None where there are too few parts."""
-        return rate_half_width(self.amounts, [self.seconds] * len(self.amounts))
+        return rate_half_width(self.amounts, self.seconds)
 
 
 def scaled(estimate: Estimate | Unknown, factor: float, asked: Asked) -> Estimate | Unknown:

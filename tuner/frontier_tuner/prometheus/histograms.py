@@ -68,6 +68,12 @@ class Buckets:
             return self.edges[-2], self.edges[-2]
         return (self.edges[index - 1] if index else self.floor), self.edges[index]
 
+    def quantile(self, fraction: float) -> float:
+        """Return a quantile as PromQL does: linear inside its bucket, and the last finite edge beyond."""
+        left, right = self.around(fraction)
+        low, high = self.at_most(left), self.at_most(right)
+        return left + (right - left) * ((fraction * self.total - low) / (high - low) if high > low else 1.0)
+
     def at_most(self, threshold: float) -> float:
         """Return the observations at or below a threshold; linear inside a bucket, and all those of the last edge."""
         index = bisect_left(self.edges, threshold * (1 - math.copysign(_SAME, threshold)))
