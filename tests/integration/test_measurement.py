@@ -128,6 +128,22 @@ def test_too_few_requests_have_no_verdict(engine, measured):
     assert rung.validity.reason == "InsufficientSamples"
 
 
+def test_case_54_the_same_prompts_again_are_found_in_the_cache_and_do_not_count(engine, measured):
+    again = engine.measure(measured.load, seed=1)
+    assert (again.validity.reason, again.validity.check) == ("WindowInvalid", "WarmCache"), again.validity
+    other = engine.measure(measured.load, seed=4)
+    assert other.validity.valid, other.validity
+    assert other.value("TTFT/50") == pytest.approx(measured.value("TTFT/50"), rel=0.5)
+
+
+def test_case_17_an_option_that_is_asked_for_and_not_in_force_does_not_count(tmp_path):
+    with ProcessPlant(make_settings(tmp_path)) as plant:
+        asked = Configuration.of({"maxNumSeqs": 64, "kvCacheDtype": "fp8"})
+        rung = plant.start(asked).measure(Load("Concurrency", 4), seed=5)
+    assert rung.validity.check == "EffectiveConfigMismatch", rung.validity
+    assert "kvCacheDtype is fp8 by request and auto in the engine" in rung.validity.message
+
+
 @pytest.mark.parametrize(
     ("faults", "reason"),
     [({"nanMetrics": True}, "MetricsMissing"), ({"resetCountersAfterSeconds": 6}, "WindowInvalid")],

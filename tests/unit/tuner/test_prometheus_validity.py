@@ -122,6 +122,12 @@ def test_each_rule_on_what_the_load_generator_says_speaks(change, check):
     assert check in [validity.check for validity in violations(evidence, Limits())]
 
 
+def test_case_57_more_than_one_percent_of_malformed_answers_spoil_a_window():
+    assert judge(replace(GOOD, malformed=3), Limits()).valid
+    found = judge(replace(GOOD, malformed=4), Limits())
+    assert (found.check, found.message) == ("TooManyMalformed", "4 of 300 answers have times that cannot be")
+
+
 @pytest.mark.parametrize(
     "change",
     [
