@@ -6,6 +6,7 @@ import pytest
 
 from frontier_tuner.objectives import SLO, Objectives
 from frontier_tuner.prometheus.histograms import Buckets
+from frontier_tuner.prometheus.intervals import quantile_ranks
 from frontier_tuner.prometheus.precision import Precision
 from frontier_tuner.prometheus.running import Snapshot, decide, estimates_of
 
@@ -55,6 +56,44 @@ def test_a_value_near_its_bound_takes_longer_and_is_cut_by_the_time():
     assert (going.stop, going.open) == (False, ("TTFT/95",))
     over = decide(snapshots(60), near, max_seconds=60.0, precision=precision)
     assert (over.stop, over.reason) == (True, "TimeUp")
+
+
+def queue(seed, utilisation, seconds=120, served=20.0, warm_up=20.0):
+    """Return a snapshot a second of the times in an M/M/1 queue, which follow an exponential distribution."""
+    generator, moment, free, answers = random.Random(seed), 0.0, 0.0, []
+    while moment < warm_up + seconds:
+        moment += generator.expovariate(utilisation * served)
+        free = max(free, moment) + generator.expovariate(served)
+        if moment >= warm_up:
+            answers.append((free - warm_up, free - moment))
+    counts, taken, answered = [0.0] * (len(EDGES) + 1), [], 0
+    for second in range(seconds + 1):
+        while answered < len(answers) and (answers[answered][0] <= second or second == seconds):
+            counts[bisect_left(EDGES, answers[answered][1])] += 1
+            answered += 1
+        cumulative = tuple(sum(counts[: position + 1]) for position in range(len(counts)))
+        buckets = {"TTFT": Buckets((*EDGES, math.inf), cumulative)}
+        taken.append(Snapshot(float(second), buckets, float(answered)))
+    return taken
+
+
+def test_the_intervals_of_a_queue_hold_its_known_percentile_although_requests_wait_for_each_other():
+    utilisation, served, runs = 0.7, 20.0, 40
+    true = -math.log(0.05) / (served * (1 - utilisation))
+    covered = naive = rate = 0
+    for seed in range(runs):
+        taken = queue(seed, utilisation)
+        found = estimates_of(taken, Objectives())
+        covered += found["TTFT/95"].low <= true <= found["TTFT/95"].high
+        rate += abs(found["OutputTokensPerSecond"].value - utilisation * served) <= (
+            found["OutputTokensPerSecond"].high - found["OutputTokensPerSecond"].value
+        )
+        buckets = taken[-1].histograms["TTFT"]
+        low, high = quantile_ranks(0.95, buckets.total)
+        naive += buckets.around(low)[0] <= true <= buckets.around(high)[1]
+    assert covered >= 0.9 * runs
+    assert rate >= 0.9 * runs
+    assert naive < 0.75 * runs
 
 
 def test_bursts_are_trusted_less_than_the_same_observations_alone():

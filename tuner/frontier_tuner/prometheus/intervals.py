@@ -8,7 +8,7 @@ Where a window can be cut into batches the spread between the batches is what de
 2. Neighbouring batches are joined until their residuals are uncorrelated by the test of G. S. Fishman (Grouping
    observations in digital simulation, Management Science 24, 1978), down to eight batches; 10 to 30 are enough and more
    gain little (B. Schmeiser, Batch size effects in the analysis of simulation output, Operations Research 30, 1982).
-   What correlation is then left widens the interval as in the method Skart (A. Tafazzoli et al., 2011).
+   What correlation is then left widens the interval, as in the method Skart (A. Tafazzoli et al., 2011).
 3. The variance of a share is turned into the number of independent observations that would have it, with Student's
    factor for the few batches (E. L. Korn and B. I. Graubard, Survey Methodology 24, 1998), and the exact binomial
    ranks of that many observations give the interval of the share.
@@ -28,7 +28,7 @@ MIN_BATCHES = 8
 MAX_BATCHES = 32
 _UNCORRELATED_Z = 1.2815515655446004
 """Neighbouring batches count as correlated above the 90th percentile of what uncorrelated ones show."""
-_MAX_CORRELATION = 0.8
+_MAX_CORRELATION = 0.9
 
 
 def quantile_ranks(fraction: float, n: float) -> tuple[float, float]:
@@ -132,9 +132,10 @@ def ratio_deviation(parts: Sequence[float], totals: Sequence[float]) -> tuple[fl
         residuals = _joined(residuals)
     count = len(residuals)
     variance = count / (count - 1) * sum(residual**2 for residual in residuals) / whole**2
-    if _correlated(residuals):
-        correlation = min(_MAX_CORRELATION, lag_one(residuals) + 1 / count)
-        variance *= (1 + correlation) / (1 - correlation)
+    found = lag_one(residuals)
+    # So few residuals show less correlation than there is (F. H. C. Marriott and J. A. Pope, Biometrika 41, 1954).
+    correlation = max(0.0, min(_MAX_CORRELATION, found + (1 + 3 * found) / count))
+    variance *= (1 + correlation) / (1 - correlation)
     return math.sqrt(variance), count - 1
 
 
