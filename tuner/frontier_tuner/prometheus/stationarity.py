@@ -46,17 +46,20 @@ class Settling:
         z: Difference of the two parts' means, standardised; above 0 the first part is higher.
         share: By how much the first part moves the mean of all, relative to the mean of the rest.
         freedom: Degrees of freedom of the spread that standardises it.
+        apart: Whether every stretch of the first part lies beyond all of the rest: a queue that swings back and forth
+            gives means that differ, and no clean cut.
     """
 
     stretches: int
     z: float
     share: float
     freedom: int
+    apart: bool
 
     @property
     def significant(self) -> bool:
         """Whether it is hardly chance; the fewer stretches tell the spread, the more it takes."""
-        return self.freedom > 0 and abs(self.z) > _SETTLING_Z * (1 + (_SETTLING_Z**2 + 1) / (4 * self.freedom))
+        return self.apart and abs(self.z) > _SETTLING_Z * (1 + (_SETTLING_Z**2 + 1) / (4 * self.freedom))
 
 
 def trend(values: Sequence[float]) -> Trend | None:
@@ -94,7 +97,7 @@ def settling(values: Sequence[float]) -> Settling | None:
         return None
     cut = min(range(count // 2 + 1), key=lambda start: _marginal_error(values[start:]))
     if cut == 0:
-        return Settling(0, 0.0, 0.0, 0)
+        return Settling(0, 0.0, 0.0, 0, apart=False)
     first, rest = values[:cut], values[cut:]
     correlation = max(0.0, min(0.8, lag_one(rest)))
     spread = stdev(rest) * math.sqrt((1 + correlation) / (1 - correlation))
@@ -102,7 +105,8 @@ def settling(values: Sequence[float]) -> Settling | None:
     difference, level = fmean(first) - fmean(rest), abs(fmean(rest))
     z = difference / error if error > 0 else math.copysign(math.inf, difference)
     share = (fmean(values) - fmean(rest)) / level if level > 0 else 0.0
-    return Settling(cut, z, share, len(rest) - 1)
+    apart = min(first) > max(rest) or max(first) < min(rest)
+    return Settling(cut, z, share, len(rest) - 1, apart)
 
 
 def _marginal_error(values: Sequence[float]) -> float:

@@ -40,7 +40,9 @@ class Steadiness:
         """
         for name, values in (("throughput", self.tokens), ("TTFT", self.first_tokens)):
             start = settling(values)
-            if start is not None and start.significant and abs(start.share) * 100 > max_settling_percent:
+            # TTFT that is lower at first is a queue that builds up, which the trend tells.
+            starting = start is not None and start.significant and (name != "TTFT" or start.share > 0)
+            if start is not None and starting and abs(start.share) * 100 > max_settling_percent:
                 seconds = start.stretches * self.seconds
                 return Unsteady(
                     "NotWarm",
