@@ -1,8 +1,6 @@
 """The load generator, a real Prometheus and the simulated engine: what a measurement says is what Prometheus says."""
 
 import json
-import shutil
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -130,6 +128,22 @@ def test_too_few_requests_have_no_verdict(engine, measured):
     assert rung.validity.reason == "InsufficientSamples"
 
 
+def test_case_54_the_same_prompts_again_are_found_in_the_cache_and_do_not_count(engine, measured):
+    again = engine.measure(measured.load, seed=1)
+    assert (again.validity.reason, again.validity.check) == ("WindowInvalid", "WarmCache"), again.validity
+    other = engine.measure(measured.load, seed=4)
+    assert other.validity.valid, other.validity
+    assert other.value("TTFT/50") == pytest.approx(measured.value("TTFT/50"), rel=0.5)
+
+
+def test_case_17_an_option_that_is_asked_for_and_not_in_force_does_not_count(tmp_path):
+    with ProcessPlant(make_settings(tmp_path)) as plant:
+        asked = Configuration.of({"maxNumSeqs": 64, "kvCacheDtype": "fp8"})
+        rung = plant.start(asked).measure(Load("Concurrency", 4), seed=5)
+    assert rung.validity.check == "EffectiveConfigMismatch", rung.validity
+    assert "kvCacheDtype is fp8 by request and auto in the engine" in rung.validity.message
+
+
 @pytest.mark.parametrize(
     ("faults", "reason"),
     [({"nanMetrics": True}, "MetricsMissing"), ({"resetCountersAfterSeconds": 6}, "WindowInvalid")],
@@ -165,47 +179,3 @@ def test_a_refused_argument_and_a_slow_start_are_told_apart_and_leave_no_process
         pytest.raises(MeasurementError, match="cannot be reached"),
     ):
         source.query("up", datetime.now(UTC))
-
-
-SERIES = """
-rule_files: []
-evaluation_interval: 30s
-tests:
-- interval: 30s
-  input_series:
-  - {series: 't{pod="a",job="svc"}', values: '0+3000x10'}
-  - {series: 't{pod="a",job="podmon"}', values: '0+3000x10'}
-  - {series: 'r{pod="a"}', values: '0 3000 6000 9000 12000 0 3000 6000 9000 12000 15000'}
-  - {series: 'h_bucket{pod="a",le="0.1"}', values: '0+99x10'}
-  - {series: 'h_bucket{pod="a",le="1"}', values: '0+100x10'}
-  - {series: 'h_bucket{pod="a",le="10"}', values: '0+100x10'}
-  - {series: 'h_bucket{pod="a",le="+Inf"}', values: '0+100x10'}
-  - {series: 'h_bucket{pod="b",le="0.1"}', values: '0+0x10'}
-  - {series: 'h_bucket{pod="b",le="1"}', values: '0+0x10'}
-  - {series: 'h_bucket{pod="b",le="10"}', values: '0+10x10'}
-  - {series: 'h_bucket{pod="b",le="+Inf"}', values: '0+10x10'}
-  - {series: 'f{pod="l"}', values: '0 5 9 stale'}
-  promql_expr_test:
-"""
-
-
-def test_the_expressions_mean_what_they_say(tmp_path):
-    if shutil.which("promtool") is None:
-        pytest.skip("no promtool on the PATH")
-    fleet = queries.quantile(0.95, queries.rate_buckets("h", 'pod=~"a|b"', Span(240)))
-    cases = {
-        queries.rate("t", 'pod="a"', Span(240)): 100.0,  # scraped by two jobs and counted once
-        f"round({fleet}, 0.01)": 5.05,
-        queries.final("f", 'pod="l"', Span(300)): 9.0,  # although the process has ended
-        f"sum(max by (pod, engine) (resets(r{Span(300)})))": 1.0,
-    }
-    lines = [
-        f"  - {{expr: {json.dumps(text)}, eval_time: 5m, exp_samples: [{{labels: '{{}}', value: {value!r}}}]}}\n"
-        for text, value in cases.items()
-    ]
-    late = json.dumps(queries.final("f", 'pod="l"', Span(60, 30)))
-    lines.append(f"  - {{expr: {late}, eval_time: 30s, exp_samples: [{{labels: '{{}}', value: 9}}]}}\n")
-    path = tmp_path / "tests.yml"
-    path.write_text(SERIES + "".join(lines))
-    done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -22,11 +22,23 @@ THROUGHPUT = "OutputTokensPerSecond"
 THROUGHPUT_PER_GPU = "OutputTokensPerSecondPerGPU"
 REQUEST_RATE = "RequestsPerSecond"
 COST = "CostPerMillionOutputTokens"
+INPUT_THROUGHPUT = "InputTokensPerSecond"
+CACHED_INPUT_THROUGHPUT = "CachedInputTokensPerSecond"
+INPUT_COST = "CostPerMillionInputTokens"
+TOTAL_COST = "CostPerMillionTokens"
+KV_CACHE_PEAK = "KVCacheUsagePeak"
+WAITING = "RequestsWaiting"
 
 
 def key(metric: str, percentile: int | None = None) -> str:
     """Return the key of a metric, with its percentile where it has one: `TTFT/95`."""
     return metric if percentile is None else f"{metric}/{percentile}"
+
+
+def within_slo(slo_key: str) -> str:
+    """Return the key of the share of observations within an SLO's bound: `TTFTWithinSLO/95` for `TTFT/95`."""
+    metric, _, percentile = slo_key.partition("/")
+    return f"{metric}WithinSLO/{percentile}"
 
 
 @dataclass(frozen=True, order=True)
@@ -89,13 +101,15 @@ class Validity:
     Attributes:
         valid: False where the numbers must not be used.
         reason: Empty where valid; otherwise one of `MetricsMissing`, `InsufficientSamples`, `WindowInvalid`,
-            `MeasurementDisagrees`.
-        message: The sentence a user reads.
+            `MeasurementDisagrees`, `MetricsStale`.
+        message: The sentence a user reads; of a valid window, what is odd about it and spoils nothing.
+        check: Empty where valid; otherwise the violated rule, such as `EngineRestarted`, finer than the reason.
     """
 
     valid: bool
     reason: str = ""
     message: str = ""
+    check: str = ""
 
 
 @dataclass(frozen=True)

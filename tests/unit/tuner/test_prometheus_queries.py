@@ -1,11 +1,10 @@
-import math
 import re
 
 import pytest
 
 from frontier_tuner.prometheus import queries
-from frontier_tuner.prometheus.intervals import poisson_factors, quantile_ranks
-from frontier_tuner.prometheus.queries import Span
+from frontier_tuner.prometheus.engine_metrics import TABLE, names_of
+from frontier_tuner.prometheus.queries import Histogram, Span
 
 
 def test_label_values_are_quoted_whatever_they_contain():
@@ -30,42 +29,42 @@ def test_a_span_is_written_to_the_millisecond():
     assert str(Span(10, -2.5)) == "[10s] offset 2s500ms"
 
 
-def test_every_series_is_reduced_to_one_for_each_pod_and_rank_before_it_is_summed():
-    assert queries.rate("x_total", 'pod="p"', Span(30)) == 'sum(max by (pod, engine) (rate(x_total{pod="p"}[30s])))'
-    assert "by (le)" in queries.rate_buckets("x", 'pod="p"', Span(30))
-    assert "by (le)" in queries.final_buckets("x", 'pod="p"', Span(30))
+@pytest.mark.parametrize(
+    "expression",
+    [
+        queries.rate("x_total", 'pod="p"', Span(30)),
+        queries.increase("x_total", 'pod="p"', Span(30)),
+        queries.final("x_total", 'pod="p"', Span(30)),
+        queries.average("x", 'pod="p"', Span(30)),
+    ],
+)
+def test_every_series_is_reduced_to_one_for_each_pod_rank_and_model_before_it_is_summed(expression):
+    assert expression.startswith("sum(max by (pod, engine, model_name, finished_reason, phase, result) (")
 
 
-@pytest.mark.parametrize("fraction", [0.05, 0.5, 0.95, 0.99])
-@pytest.mark.parametrize("n", [60, 400, 999, 1001, 50_000])
-def test_ranks_of_a_quantile_cover_it_with_95_percent_and_hardly_more(fraction, n):
-    low, high = (round(rank * n) for rank in quantile_ranks(fraction, n))
-    assert 1 <= low <= fraction * n + 1
-    assert fraction * n <= high <= n
-    if n < 1000 and low > 1 and high < n:
-        terms = [math.comb(n, k) * fraction**k * (1 - fraction) ** (n - k) for k in range(n + 1)]
-        assert sum(terms[low:high]) >= 0.95
-        assert sum(terms[low + 1 : high - 1]) < 0.965
+def test_buckets_keep_their_edges_and_native_histograms_have_none():
+    classic, native = (Histogram("x", native).rate('pod="p"', Span(30)) for native in (False, True))
+    assert classic.startswith("sum by (le) (max by (le, pod, engine")
+    assert 'x_bucket{pod="p"}[30s]' in classic
+    assert native.startswith("sum(avg by (pod, engine")
+    assert 'x{pod="p"}[30s]' in native
 
 
-def test_exact_and_approximate_ranks_meet():
-    for fraction in (0.05, 0.5, 0.95):
-        below, above = quantile_ranks(fraction, 1000), quantile_ranks(fraction, 1001)
-        assert below == pytest.approx(above, abs=0.003)
+def test_case_40_a_window_needs_four_scrape_intervals():
+    assert queries.window_problem(20.0, 5.0) is None
+    assert queries.window_problem(19.9, 5.0) == (
+        "a window of 19.9 s is shorter than 4 scrape intervals of 5 s: measure for at least 20 s or scrape more often"
+    )
 
 
-def test_too_few_observations_fall_back_on_the_smallest_and_largest():
-    assert quantile_ranks(0.95, 3)[1] == 1.0
-    assert quantile_ranks(0.05, 3)[0] == pytest.approx(1 / 3)
-    assert quantile_ranks(0.5, 0.2) == (1.0, 1.0)
+def test_case_30_the_names_of_a_fact_are_told_with_their_versions():
+    assert names_of("ITL") == (
+        "vllm:inter_token_latency_seconds (vLLM from 0.11), vllm:time_per_output_token_seconds (vLLM before 0.12)"
+    )
+    assert names_of("TTFT") == "vllm:time_to_first_token_seconds"
 
 
-@pytest.mark.parametrize(("events", "low", "high"), [(3, 0.6187, 8.767), (10, 4.795, 18.39), (100, 81.36, 121.63)])
-def test_a_rate_has_the_poisson_interval(events, low, high):
-    factors = poisson_factors(events)
-    assert factors[0] * events == pytest.approx(low, rel=0.15)
-    assert factors[1] * events == pytest.approx(high, rel=0.01)
-
-
-def test_a_rate_without_events_has_an_interval_down_to_zero():
-    assert poisson_factors(0) == (0.0, 1.0)
+def test_no_name_stands_for_two_facts_and_the_newest_comes_first():
+    names = [name.name for metric in TABLE.values() for name in metric.names]
+    assert len(names) == len(set(names))
+    assert all(not metric.names[0].until for metric in TABLE.values())

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -46,6 +46,7 @@ class ProcessSettings:
         objectives: Percentiles and buckets to measure.
         gpus: GPUs that a configuration holds.
         price_per_gpu_hour: Money, or None.
+        cached_input_percent: What a cached input token counts in the cost of input, in percent of an uncached one.
         limits: When a window counts.
         start_timeout_seconds: For the engine to become ready.
         warm_up_seconds: Before each window.
@@ -61,6 +62,7 @@ class ProcessSettings:
     objectives: Objectives
     gpus: Callable[[Configuration], int]
     price_per_gpu_hour: float | None = None
+    cached_input_percent: float = 100.0
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     start_timeout_seconds: float = 1800.0
@@ -68,6 +70,14 @@ class ProcessSettings:
     duration_seconds: float = 120.0
     request_timeout_seconds: float = 120.0
     vocabulary: int = 2000
+
+
+def declared_hit_percent(workload: Mapping[str, Any]) -> float | None:
+    """Return the share of the prompt tokens that a workload repeats, in percent; None where a trace does not say."""
+    if "profile" not in workload:
+        return None
+    session = workload["profile"].get("session") or {}
+    return float(session.get("sharedPrefixPercent", 0))
 
 
 class ProcessPlant:
@@ -88,7 +98,7 @@ class ProcessPlant:
         directory.mkdir(parents=True, exist_ok=True)
         prometheus = LocalPrometheus(directory / "prometheus", self.host, free_port(self.host), targets, NAMESPACE)
         with self._stack:
-            self._stack.enter_context(prometheus)
+            self.prometheus = self._stack.enter_context(prometheus)
             self._source = self._stack.enter_context(PrometheusSource(prometheus.url))
             self._stack = self._stack.pop_all()
         return self
@@ -121,7 +131,7 @@ class ProcessPlant:
             process.stop()
             raise
         seconds = time.monotonic() - begun
-        return ProcessEngine(self._settings, self, process, seconds, self._settings.gpus(configuration))
+        return ProcessEngine(self._settings, self, process, seconds, configuration)
 
     def _wait_ready(self, process: Process) -> None:
         timeout = self._settings.start_timeout_seconds
@@ -140,13 +150,18 @@ class ProcessEngine:
     """One running engine of a `ProcessPlant`."""
 
     def __init__(
-        self, settings: ProcessSettings, plant: ProcessPlant, process: Process, start_seconds: float, gpus: int
+        self,
+        settings: ProcessSettings,
+        plant: ProcessPlant,
+        process: Process,
+        start_seconds: float,
+        configuration: Configuration,
     ) -> None:
         self.start_seconds = start_seconds
         self._settings = settings
         self._plant = plant
         self._process = process
-        self._gpus = gpus
+        self._configuration = configuration
 
     def measure(self, load: Load, seed: int) -> Measurement:
         """Run one rung and return what Prometheus saw of it; see `Engine`."""
@@ -154,16 +169,33 @@ class ProcessEngine:
         Path(options.summary).unlink(missing_ok=True)
         self._run_load(options)
         summary = self._read_summary(options)
-        scope = Scope(
-            engine={"namespace": NAMESPACE, "pod": ENGINE_POD},
-            load={"namespace": NAMESPACE, "pod": LOAD_POD},
-            gpus=self._gpus,
-            price_per_gpu_hour=self._settings.price_per_gpu_hour,
-            scrape_interval_seconds=SCRAPE_SECONDS,
-        )
+        scope = self.scope()
         wait_until(evaluation_time(scope, summary).timestamp())
         self._check_alive()
         return measure_rung(self._plant.source, scope, summary, self._settings.objectives, self._settings.limits)
+
+    def measured_as(self, **changes: Any) -> "ProcessEngine":
+        """Return the same engine, measured by settings of which some differ; ending either ends both.
+
+        Args:
+            changes: Fields of `ProcessSettings` that say how to measure, such as `duration_seconds`.
+        """
+        settings = replace(self._settings, **changes)
+        return ProcessEngine(settings, self._plant, self._process, self.start_seconds, self._configuration)
+
+    def scope(self) -> Scope:
+        """Return whose series make up its measurements, and what is known of them beforehand."""
+        settings = self._settings
+        return Scope(
+            engine={"namespace": NAMESPACE, "pod": ENGINE_POD},
+            load={"namespace": NAMESPACE, "pod": LOAD_POD},
+            gpus=settings.gpus(self._configuration),
+            price_per_gpu_hour=settings.price_per_gpu_hour,
+            scrape_interval_seconds=SCRAPE_SECONDS,
+            cached_input_percent=settings.cached_input_percent,
+            configuration=dict(self._configuration),
+            declared_hit_percent=declared_hit_percent(settings.workload),
+        )
 
     def stop(self) -> None:
         """End the engine; see `Engine`."""

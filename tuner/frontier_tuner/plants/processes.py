@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from frontier_tuner.errors import PlantError
@@ -40,6 +40,11 @@ class Process:
                 )
         except OSError as error:
             raise PlantError(f"{command[0]} cannot be started: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's as well."""
+        return self._child.pid
 
     @property
     def exit_code(self) -> int | None:
@@ -93,3 +98,16 @@ def wait_until(moment: float) -> None:
     """Sleep until a time in seconds since the epoch."""
     while (left := moment - time.time()) > 0:
         time.sleep(min(left, 1.0))
+
+
+def wait_for(holds: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait until something holds, looking ten times a second.
+
+    Raises:
+        PlantError: It does not hold after so many seconds; the message says what was waited for.
+    """
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise PlantError(f"waited {seconds:g} s in vain for {what}")
+        time.sleep(POLL_SECONDS)

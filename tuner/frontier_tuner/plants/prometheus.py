@@ -90,6 +90,17 @@ class LocalPrometheus:
         if self._process is not None:
             self._process.stop()
 
+    @property
+    def pid(self) -> int:
+        """Its process id.
+
+        Raises:
+            RuntimeError: It has not been started.
+        """
+        if self._process is None:
+            raise RuntimeError("enter the context of this Prometheus first")
+        return self._process.pid
+
     def _wait_ready(self, process: Process) -> None:
         deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
         while time.monotonic() < deadline:

@@ -4,9 +4,9 @@ Both sides of a canary are judged by it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from frontier_tuner.measurement import (
     REQUEST_RATE,
@@ -21,26 +21,32 @@ from frontier_tuner.measurement import (
 )
 from frontier_tuner.objectives import Objectives
 from frontier_tuner.prometheus import queries
-from frontier_tuner.prometheus.estimates import (
-    Unknown,
-    estimate_quantile,
-    estimate_rate,
-    missing_sentences,
-    percentiles,
-    read_buckets,
-)
-from frontier_tuner.prometheus.queries import ENGINE_METRICS, FINISHED, OUTPUT_TOKENS, Span
-from frontier_tuner.prometheus.rung import per_gpu
-from frontier_tuner.prometheus.source import MetricsSource, Sample, Value
+from frontier_tuner.prometheus.answers import MetricsSource
+from frontier_tuner.prometheus.cost import Prices
+from frontier_tuner.prometheus.counters import Counters, longest_gap, scrapes
+from frontier_tuner.prometheus.engine_metrics import FINISHED, OUTPUT_TOKENS, names_of
+from frontier_tuner.prometheus.engine_view import EngineView, EngineWindow, Found, view_engines
+from frontier_tuner.prometheus.estimates import estimate_quantile, inverse, missing_sentences, percentiles, shares_of
+from frontier_tuner.prometheus.histograms import Unknown
+from frontier_tuner.prometheus.queries import Histogram, Span
+from frontier_tuner.prometheus.reader import HistogramReading, Reader
+
+MIN_SCRAPES = 2
+"""One scrape gives no rate: the pod's GPUs would count and its tokens would not."""
+MAX_GAP_SCRAPES = 5.0
+MAX_GAP_SHARE = 0.1
+MAX_FAILED_PERCENT = 5
 
 
 @dataclass(frozen=True)
 class _Live:
-    source: MetricsSource
-    where: str
-    span: Span
-    at: datetime
+    window: EngineWindow
     objectives: Objectives
+    pods: tuple[str, ...]
+
+    @property
+    def span(self) -> Span:
+        return self.window.span
 
 
 def measure_live(
@@ -52,12 +58,16 @@ def measure_live(
     gpus: int,
     price_per_gpu_hour: float | None,
     min_requests: int,
+    *,
+    scrape_interval_seconds: float | None = None,
+    cached_input_percent: float = 100.0,
 ) -> Measurement:
     """Return what exactly these pods showed in a window; call it one scrape interval after the window's end.
 
     The load is the request rate that they answered. `sent` is what they finished or failed. The validity's reason may
-    be `MetricsMissing` (a pod or a metric is not in Prometheus), `WindowInvalid` (an engine restarted, or more than
-    5 % failed) or `InsufficientSamples`.
+    be `MetricsMissing` (a pod or a metric is not in Prometheus), `MetricsStale` (a pod was not scraped for a part of
+    the window, as one that has ended is not), `WindowInvalid` (an engine restarted, or more than 5 % failed) or
+    `InsufficientSamples`.
 
     Args:
         source: Prometheus.
@@ -68,6 +78,8 @@ def measure_live(
         gpus: GPUs that all the pods hold together.
         price_per_gpu_hour: Money, or None where it is unknown.
         min_requests: Answered requests below which the window has no verdict.
+        scrape_interval_seconds: How often the pods are scraped; None takes the densest pod's mean interval.
+        cached_input_percent: What a cached input token counts in the cost of input, in percent of an uncached one.
 
     Raises:
         MeasurementError: Prometheus could not be asked.
@@ -75,15 +87,22 @@ def measure_live(
     """
     if window.seconds <= 0:
         raise ValueError(f"the window from {window.start} to {window.end} is empty")
-    live = _Live(source, queries.pod_matchers(namespace, pods), Span(window.seconds), window.end, objectives)
+    reader, where = Reader(source, window.end), queries.pod_matchers(namespace, pods)
+    interval = scrape_interval_seconds or _interval(reader.counters(OUTPUT_TOKENS, where, Span(window.seconds)), window)
+    tokens = reader.counters(OUTPUT_TOKENS, where, Span(window.seconds + (MAX_GAP_SCRAPES + 1) * interval))
+    engines = EngineWindow(reader, where, window.start, window.end, Span(window.seconds + 2 * interval), interval)
+    live = _Live(engines, objectives, tuple(pods))
     finished = _finished(live)
     ok = round(sum(count for reason, count in finished.items() if reason not in {"abort", "error"}))
     failed = round(finished.get("error", 0.0))
-    found = _metrics(live, ok, gpus, price_per_gpu_hour)
+    prices = None if price_per_gpu_hour is None else Prices(price_per_gpu_hour, gpus, cached_input_percent)
+    view = view_engines(engines, ok, gpus, prices)
+    found: Found = {**view.found, **_latencies(live, view)}
     metrics = {name: estimate for name, estimate in found.items() if isinstance(estimate, Estimate)}
     rate = metrics.get(REQUEST_RATE)
     validity = judge_live(
-        absent=_absent(live, pods),
+        absent=_absent(tokens, window, pods),
+        stale=_stale(tokens, window, interval),
         restarted=_restarted(live),
         counted=bool(finished),
         ok=ok,
@@ -103,97 +122,131 @@ def judge_live(
     ok: int,
     failed: int,
     min_requests: int,
-    missing: Sequence[str],
+    missing: Sequence[tuple[str, str]],
+    stale: Sequence[str] = (),
 ) -> Validity:
     """Return whether a window of real traffic counts, with the first reason against it."""
+    check, _ = missing[0] if missing else ("", "")
+    failures = f"{failed} of {ok + failed} requests failed"
     checks = (
-        (bool(absent), "MetricsMissing", f"not scraped: {', '.join(absent)}"),
-        (restarted, "WindowInvalid", "an engine restarted within the window"),
-        (not counted, "MetricsMissing", f"{FINISHED} is absent or not a number"),
-        (failed * 20 > ok + failed, "WindowInvalid", f"{failed} of {ok + failed} requests failed"),
-        (ok < min_requests, "InsufficientSamples", f"{ok} answered requests, of {min_requests} needed"),
-        (bool(missing), "MetricsMissing", "; ".join(missing)),
+        (bool(absent), "TargetNotScraped", "MetricsMissing", f"not scraped: {', '.join(absent)}"),
+        (bool(stale), "ScrapeGap", "MetricsStale", f"not scraped for a part of the window: {', '.join(stale)}"),
+        (restarted, "EngineRestarted", "WindowInvalid", "an engine restarted within the window"),
+        (not counted, "MetricMissing", "MetricsMissing", f"{FINISHED} is absent or not a number"),
+        (failed * 100 > (ok + failed) * MAX_FAILED_PERCENT, "TooManyFailed", "WindowInvalid", failures),
+        (
+            ok < min_requests,
+            "TooFewRequests",
+            "InsufficientSamples",
+            f"{ok} answered requests, of {min_requests} needed",
+        ),
+        (bool(missing), check, "MetricsMissing", "; ".join(sentence for _, sentence in missing)),
     )
-    against = ((reason, message) for holds, reason, message in checks if holds)
-    first = next(against, None)
-    return Validity(valid=True) if first is None else Validity(valid=False, reason=first[0], message=first[1])
-
-
-def resolve(source: MetricsSource, fact: str, where: str, span: Span, at: datetime, suffix: str = "") -> str | None:
-    """Return the name under which these engines export a fact of `ENGINE_METRICS`, or None where they do not."""
-    names = ENGINE_METRICS[fact]
-    samples = source.vector(queries.presence([name + suffix for name in names], where, span), at)
-    present = {sample.labels.get("__name__", "") for sample in samples}
-    return next((name for name in names if name + suffix in present), None)
+    for holds, name, reason, message in checks:
+        if holds:
+            return Validity(valid=False, reason=reason, message=message, check=name)
+    return Validity(valid=True)
 
 
 def _finished(live: _Live) -> dict[str, float]:
     """Return the requests that ended in the window by how they ended; empty where that is not known."""
-    increase = f"increase({FINISHED}{{{live.where}}}{live.span})"
-    expression = f"sum by (finished_reason) (max by (pod, engine, finished_reason) ({increase}))"
-    samples: list[Sample] = live.source.vector(expression, live.at)
+    window = live.window
+    expression = queries.increase(FINISHED, window.where, live.span, by="finished_reason")
+    samples = window.reader.source.vector(expression, window.end)
     return {sample.labels.get("finished_reason", ""): sample.value for sample in samples if math.isfinite(sample.value)}
 
 
-def _absent(live: _Live, pods: Sequence[str]) -> list[str]:
-    # One scrape gives no rate: the pod's GPUs would count and its tokens would not.
-    seen = live.source.vector(
-        f"count by (pod) (count_over_time({OUTPUT_TOKENS}{{{live.where}}}{live.span}) > 1)", live.at
+def _interval(tokens: Counters, window: Window) -> float:
+    """Return how often the most scraped counter was scraped, or the window where that is not known."""
+    counts = [len(series.times) for series in tokens.series]
+    return window.seconds / max(counts) if counts else window.seconds
+
+
+def _absent(tokens: Counters, window: Window, pods: Sequence[str]) -> list[str]:
+    start, end = window.start.timestamp(), window.end.timestamp()
+    seen = {
+        series.labels.get("pod", "")
+        for series in tokens.series
+        if scrapes(Counters((series,)), start, end) >= MIN_SCRAPES
+    }
+    return sorted(set(pods) - seen)
+
+
+def _stale(tokens: Counters, window: Window, interval: float) -> list[str]:
+    start, end = window.start.timestamp(), window.end.timestamp()
+    allowed = max(MAX_GAP_SCRAPES * interval, MAX_GAP_SHARE * window.seconds)
+    # A pod that joined within the window had no traffic before; its GPUs count from the window's start all the same.
+    late = (
+        series
+        for series in tokens.series
+        if longest_gap(Counters((series,)), max(start, series.times[0]), end) > allowed
     )
-    return sorted(set(pods) - {sample.labels.get("pod", "") for sample in seen})
+    return sorted({series.labels.get("pod", "") for series in late})
 
 
 def _restarted(live: _Live) -> bool:
-    answers = [live.source.query(expression, live.at) for expression in queries.restarts(live.where, live.span)]
-    return any(isinstance(answer, Value) and answer.value > 0 for answer in answers)
+    texts = queries.restarts(OUTPUT_TOKENS, live.window.where, live.span)
+    return any((live.window.reader.number(text) or 0) > 0 for text in texts)
 
 
-def _missing(found: Mapping[str, Estimate | Unknown], objectives: Objectives) -> tuple[str, ...]:
+def _missing(found: Found, objectives: Objectives) -> tuple[tuple[str, str], ...]:
     needed = {THROUGHPUT, *(slo.key for slo in objectives.slos)}
     return missing_sentences((name, why) for name, why in found.items() if isinstance(why, Unknown) and name in needed)
 
 
-def _in_flight(live: _Live) -> float:
-    """Return how many requests share a step of one engine on average, at least 1."""
-    running = f"avg(max by (pod, engine) (avg_over_time(vllm:num_requests_running{{{live.where}}}{live.span})))"
-    answer = live.source.query(running, live.at)
-    return max(1.0, answer.value) if isinstance(answer, Value) else 1.0
-
-
-def _metrics(live: _Live, ok: int, gpus: int, price: float | None) -> dict[str, Estimate | Unknown]:
-    finished = f'{live.where},finished_reason!="abort"'
-    tokens = estimate_rate(live.source, live.at, queries.rate(OUTPUT_TOKENS, live.where, live.span), ok)
-    found: dict[str, Estimate | Unknown] = {
-        THROUGHPUT: tokens,
-        REQUEST_RATE: estimate_rate(live.source, live.at, queries.rate(FINISHED, finished, live.span), ok),
-    }
-    if isinstance(tokens, Estimate):
-        found.update(per_gpu(live.source, live.at, tokens, gpus, price))
+def _latencies(live: _Live, view: EngineView) -> Found:
+    found: Found = {}
+    running = view.resolved.names.get("Running")
+    shared = 1.0
+    if running is not None:
+        mean = live.window.reader.number(
+            f"avg(avg_over_time({queries.selector(running, live.window.where, live.span)}))"
+        )
+        shared = max(1.0, mean or 1.0)
     for metric in ("TTFT", "ITL", "E2E"):
-        for percentile in percentiles(metric, live.objectives):
-            found[key(metric, percentile)] = _quantile(live, metric, percentile)
-    for percentile in percentiles(USER_SPEED, live.objectives):
-        found[key(USER_SPEED, percentile)] = _inverse(_quantile(live, "TPOT", 100 - percentile))
+        wanted = percentiles(metric, live.objectives)
+        bounds = [slo.bound for slo in live.objectives.slos if slo.metric == metric]
+        reading = _read(live, view, metric, wanted, bounds)
+        if isinstance(reading, Unknown):
+            found.update({key(metric, percentile): reading for percentile in wanted})
+            continue
+        # Requests that share an engine step share its time.
+        independent = reading.n / shared if metric == "ITL" else reading.n
+        found.update({key(metric, p): estimate_quantile(reading, p, p / 100, independent) for p in wanted})
+        found.update(shares_of(reading, metric, live.objectives, independent))
+    found.update(_speeds(live, view))
     return found
 
 
-def _quantile(live: _Live, fact: str, percentile: int) -> Estimate | Unknown:
-    name = resolve(live.source, fact, live.where, live.span, live.at, "_bucket")
-    if name is None:
-        return Unknown(f"none of {', '.join(ENGINE_METRICS[fact])} is in Prometheus for {live.where}")
-    expression = queries.rate_buckets(name, live.where, live.span)
-    buckets = read_buckets(live.source.vector(expression, live.at))
-    if isinstance(buckets, Unknown):
-        return buckets
-    n = buckets.total * live.span.seconds
-    effective = n / _in_flight(live) if fact == "ITL" else n
-    return estimate_quantile(live.source, live.at, percentile / 100, expression, buckets, n, effective)
+def _speeds(live: _Live, view: EngineView) -> Found:
+    """Return user speeds, from the time per token of whole requests: the slowest speeds are the longest times."""
+    wanted = percentiles(USER_SPEED, live.objectives)
+    reading = _read(live, view, "TPOT", [100 - percentile for percentile in wanted], [])
+    if isinstance(reading, Unknown):
+        return {key(USER_SPEED, percentile): reading for percentile in wanted}
+    return {
+        key(USER_SPEED, p): inverse(estimate_quantile(reading, 100 - p, (100 - p) / 100, reading.n)) for p in wanted
+    }
 
 
-def _inverse(estimate: Estimate | Unknown) -> Estimate | Unknown:
-    """Return a speed for a time per token: the slowest speeds are the longest times."""
-    if isinstance(estimate, Unknown):
-        return estimate
-    if estimate.low <= 0:
-        return Unknown("a time per token of 0 has no speed")
-    return Estimate(1 / estimate.value, 1 / estimate.high, 1 / estimate.low, estimate.n, f"1 / {estimate.query}")
+def _read(
+    live: _Live, view: EngineView, fact: str, wanted: Sequence[int], bounds: Sequence[float]
+) -> HistogramReading | Unknown:
+    histogram: Histogram | None = view.resolved.histograms.get(fact)
+    if histogram is None:
+        return Unknown(f"none of {names_of(fact)} is in Prometheus for {live.window.where}")
+    reader, where, parts = live.window.reader, live.window.where, live.window.stretches
+
+    def risen(matchers: str) -> str:
+        return histogram.rate(matchers, live.span)
+
+    fractions: list[tuple[int, Callable[[float], float]]] = [(p, _constant(p / 100)) for p in wanted]
+    reading = reader.histogram(risen, where, fractions, bounds, scale=live.span.seconds)
+    if histogram.native:
+        return reading
+    look_back = Span(timedelta(minutes=5).total_seconds())
+    return replace(reading, batches=reader.batches(histogram.final(where, look_back), parts))
+
+
+def _constant(fraction: float) -> Callable[[float], float]:
+    return lambda _: fraction

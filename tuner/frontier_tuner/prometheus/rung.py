@@ -6,46 +6,31 @@ counters over exactly the window. Every query is made for the time `window.end`;
 same value.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from frontier_tuner.load.summary import LoadSummary
-from frontier_tuner.measurement import (
-    COST,
-    E2E,
-    ITL,
-    REQUEST_RATE,
-    THROUGHPUT,
-    THROUGHPUT_PER_GPU,
-    USER_SPEED,
-    Estimate,
-    Measurement,
-    key,
-)
+from frontier_tuner.measurement import REQUEST_RATE, THROUGHPUT, USER_SPEED, Estimate, Measurement, key
 from frontier_tuner.objectives import Objectives
 from frontier_tuner.prometheus import queries
-from frontier_tuner.prometheus.estimates import (
-    Unknown,
-    estimate_cost,
-    estimate_quantile,
-    estimate_rate,
-    missing_sentences,
-    percentiles,
-    read_buckets,
-)
-from frontier_tuner.prometheus.queries import CLIENT_METRICS, CLIENT_REQUESTS, FINISHED, OUTPUT_TOKENS, Span
-from frontier_tuner.prometheus.source import Empty, MetricsSource, NotANumber, Value
-from frontier_tuner.prometheus.validity import Evidence, Limits, judge
-
-_LOOK_BACK_SECONDS = 300.0
-"""How old the last scrape of the engine before the load may be."""
+from frontier_tuner.prometheus.answers import MetricsSource
+from frontier_tuner.prometheus.client_view import ClientView, ClientWindow, slo_estimates, view_client
+from frontier_tuner.prometheus.cost import Prices
+from frontier_tuner.prometheus.engine_view import EngineView, EngineWindow, Found, view_engines
+from frontier_tuner.prometheus.estimates import missing_sentences
+from frontier_tuner.prometheus.evidence import Evidence, Limits
+from frontier_tuner.prometheus.gather import Loaded, gather
+from frontier_tuner.prometheus.histograms import Unknown
+from frontier_tuner.prometheus.precision import slo_verdict
+from frontier_tuner.prometheus.queries import Span
+from frontier_tuner.prometheus.reader import Reader
+from frontier_tuner.prometheus.validity import judge
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose series make up a measurement.
+    """Whose series make up a measurement, and what is known of them beforehand.
 
     Attributes:
         engine: Labels that select the engine's series and no others.
@@ -53,6 +38,10 @@ class Scope:
         gpus: GPUs that the engine holds.
         price_per_gpu_hour: Money, or None where it is unknown.
         scrape_interval_seconds: How often Prometheus scrapes both.
+        cached_input_percent: What a cached input token counts in the cost of input, in percent of an uncached one.
+        configuration: Requested values by parameter name; the engine's own report of its cache is held against them.
+        declared_hit_percent: Share of the prompt tokens that the workload repeats, where the load generator does not
+            count them itself; None where it is not known.
     """
 
     engine: Mapping[str, str]
@@ -60,34 +49,16 @@ class Scope:
     gpus: int
     price_per_gpu_hour: float | None = None
     scrape_interval_seconds: float = 5.0
-
-
-@dataclass(frozen=True)
-class _Rung:
-    source: MetricsSource
-    scope: Scope
-    summary: LoadSummary
-    objectives: Objectives
-    settle_seconds: float
+    cached_input_percent: float = 100.0
+    configuration: Mapping[str, object] | None = None
+    declared_hit_percent: float | None = None
 
     @property
-    def engine(self) -> str:
-        return queries.matchers(self.scope.engine)
-
-    @property
-    def client(self) -> str:
-        return queries.matchers(self.scope.load)
-
-    @property
-    def measured(self) -> Span:
-        """From the start of the window to the evaluation time."""
-        return Span(self.summary.window.seconds + self.settle_seconds, self.settle_seconds)
-
-    @property
-    def whole(self) -> Span:
-        """From the first request, warm-up included, to the evaluation time."""
-        begin = (self.summary.end - self.summary.begin).total_seconds()
-        return Span(begin + self.settle_seconds, self.settle_seconds)
+    def prices(self) -> Prices | None:
+        """What the user pays, or None."""
+        if self.price_per_gpu_hour is None:
+            return None
+        return Prices(self.price_per_gpu_hour, self.gpus, self.cached_input_percent)
 
 
 def evaluation_time(scope: Scope, summary: LoadSummary) -> datetime:
@@ -104,135 +75,99 @@ def measure_rung(
 ) -> Measurement:
     """Return what a rung showed, valid or with the reason why it does not count; call it after `evaluation_time`.
 
-    The validity's reason may be `MetricsMissing`, `WindowInvalid`, `InsufficientSamples` or `MeasurementDisagrees`. A
-    quantile beyond the last bucket is left out of the metrics without making the window invalid.
+    The validity's reason may be `MetricsMissing`, `MetricsStale`, `WindowInvalid`, `InsufficientSamples` or
+    `MeasurementDisagrees`; its check names the rule. A quantile beyond the last bucket is left out of the metrics
+    without making the window invalid.
 
     Raises:
         MeasurementError: Prometheus could not be asked.
     """
-    settle = (evaluation_time(scope, summary) - summary.end).total_seconds()
-    rung = _Rung(source, scope, summary, objectives, settle)
-    found: dict[str, Estimate | Unknown] = {}
-    if summary.window.seconds > 0:
-        found.update(_rates(rung))
-        found.update(_latencies(rung))
-    metrics = {name: estimate for name, estimate in found.items() if isinstance(estimate, Estimate)}
-    unknown = [(name, reason) for name, reason in found.items() if isinstance(reason, Unknown)]
-    needed = _needed(summary, objectives)
-    missing = missing_sentences((name, reason) for name, reason in unknown if name in needed)
+    reader = Reader(source, summary.end)
+    loaded = _loaded(reader, scope, summary)
+    if summary.window.seconds <= 0:
+        evidence = Evidence(summary, scope.scrape_interval_seconds)
+        return _measurement(summary, {}, evidence, limits)
+    engine = view_engines(loaded.engine, summary.ok, scope.gpus, scope.prices)
+    client = view_client(_client_window(loaded, scope), objectives, limits.max_edge_percent)
+    found: Found = {**engine.found, **client.found}
+    evidence = gather(
+        loaded,
+        engine,
+        client,
+        configuration=scope.configuration,
+        declared_hit_percent=scope.declared_hit_percent,
+        slo_observations=_observations(client, objectives),
+        slo_missed=_missed(client, objectives),
+        missing=_missing(found, summary, objectives),
+        oddities=_oddities(engine),
+    )
+    return _measurement(summary, found, evidence, limits)
+
+
+def _measurement(summary: LoadSummary, found: Found, evidence: Evidence, limits: Limits) -> Measurement:
     return Measurement(
         load=summary.load,
         window=summary.window,
         sent=summary.sent,
         ok=summary.ok,
         failed=summary.failed,
-        metrics=metrics,
-        validity=judge(_evidence(rung, missing), limits),
+        metrics={name: estimate for name, estimate in found.items() if isinstance(estimate, Estimate)},
+        validity=judge(evidence, limits),
     )
 
 
-def _needed(summary: LoadSummary, objectives: Objectives) -> set[str]:
-    """Return the keys whose absence makes the window invalid."""
-    needed = {THROUGHPUT, REQUEST_RATE, key("TTFT", 95)}
+def _loaded(reader: Reader, scope: Scope, summary: LoadSummary) -> Loaded:
+    settle = (evaluation_time(scope, summary) - summary.end).total_seconds()
+    whole = (summary.end - summary.begin).total_seconds()
+    # Counters are wanted from before the load on: what is between two scrapes belongs to both sides.
+    raw = Span(whole + settle + 2 * scope.scrape_interval_seconds, settle)
+    interval = scope.scrape_interval_seconds
+    return Loaded(
+        summary=summary,
+        engine=EngineWindow(reader, queries.matchers(scope.engine), summary.start, summary.end, raw, interval),
+        client=queries.matchers(scope.load),
+        whole=Span(whole + settle, settle),
+        after=Span(settle, settle),
+        measured=Span(summary.window.seconds + settle, settle),
+    )
+
+
+def _client_window(loaded: Loaded, scope: Scope) -> ClientWindow:
+    summary = loaded.summary
+    warm_up = (summary.start - summary.begin).total_seconds()
+    return ClientWindow(
+        reader=loaded.engine.reader,
+        where=f'{loaded.client},phase="measure"',
+        summary=summary,
+        measured=loaded.measured,
+        course=Span(warm_up + loaded.after.seconds + 2 * scope.scrape_interval_seconds),
+        parts=loaded.engine.stretches,
+    )
+
+
+def _observations(client: ClientView, objectives: Objectives) -> tuple[tuple[str, int, float], ...]:
+    """Return how many observations each SLO's percentile rests on; one that is missing has a rule of its own."""
+    counted = ((slo, client.observations.get(slo.metric, 0.0)) for slo in objectives.slos)
+    return tuple((slo.key, slo.percentile, n) for slo, n in counted if n > 0)
+
+
+def _missed(client: ClientView, objectives: Objectives) -> bool:
+    known = slo_estimates(client.found, objectives)
+    verdicts = [slo_verdict(slo, known.get(slo.key), 1.0).verdict for slo in objectives.slos]
+    beyond = [client.found.get(slo.key) for slo in objectives.slos]
+    return "Missed" in verdicts or any(isinstance(why, Unknown) and why.off_scale for why in beyond)
+
+
+def _missing(found: Found, summary: LoadSummary, objectives: Objectives) -> tuple[tuple[str, str], ...]:
+    """Return check and sentence of each metric whose absence makes the window invalid."""
+    needed = {THROUGHPUT, REQUEST_RATE, key("TTFT", 95), *(slo.key for slo in objectives.slos)}
     if summary.output_tokens > summary.sent:
         needed.update((key("ITL", 95), key(USER_SPEED, 50)))
-    return needed | {slo.key for slo in objectives.slos}
+    return missing_sentences((name, why) for name, why in found.items() if isinstance(why, Unknown) and name in needed)
 
 
-def _rates(rung: _Rung) -> dict[str, Estimate | Unknown]:
-    at, span, ok = rung.summary.end, Span(rung.summary.window.seconds), rung.summary.ok
-    finished = f'{rung.engine},finished_reason!="abort"'
-    tokens = estimate_rate(rung.source, at, queries.rate(OUTPUT_TOKENS, rung.engine, span), ok)
-    found: dict[str, Estimate | Unknown] = {
-        THROUGHPUT: tokens,
-        REQUEST_RATE: estimate_rate(rung.source, at, queries.rate(FINISHED, finished, span), ok),
-    }
-    if isinstance(tokens, Estimate):
-        found.update(per_gpu(rung.source, at, tokens, rung.scope.gpus, rung.scope.price_per_gpu_hour))
-    return found
-
-
-def per_gpu(
-    source: MetricsSource, at: datetime, tokens: Estimate, gpus: int, price: float | None
-) -> dict[str, Estimate | Unknown]:
-    """Return throughput per GPU, and the cost where there is a price, that follow from a throughput."""
-    found: dict[str, Estimate | Unknown] = {
-        THROUGHPUT_PER_GPU: estimate_rate(source, at, f"{tokens.query} / {gpus}", tokens.n),
-    }
-    if price is not None:
-        found[COST] = estimate_cost(source, at, tokens, price, gpus)
-    return found
-
-
-def _latencies(rung: _Rung) -> dict[str, Estimate | Unknown]:
-    summary, at = rung.summary, rung.summary.end
-    found: dict[str, Estimate | Unknown] = {}
-    where = f'{rung.client},phase="measure"'
-    for metric, name in CLIENT_METRICS.items():
-        expression = queries.final_buckets(name, where, rung.measured)
-        buckets = read_buckets(rung.source.vector(expression, at))
-        for percentile in percentiles(metric, rung.objectives):
-            name_ = key(metric, percentile)
-            if isinstance(buckets, Unknown):
-                found[name_] = buckets
-                continue
-            n, fraction = buckets.total, percentile / 100
-            if metric == E2E:
-                # The longest are the first to be cut: each counts as longer than all that were answered.
-                fraction *= (n + summary.cut) / n
-            if fraction >= 1:
-                found[name_] = Unknown(f"{summary.cut} of {summary.sent} requests were cut before they were answered")
-                continue
-            effective = n / _in_flight(summary) if metric == ITL else n
-            found[name_] = estimate_quantile(rung.source, at, fraction, expression, buckets, n, effective)
-    return found
-
-
-def _in_flight(summary: LoadSummary) -> float:
-    """Return how many requests share an engine step, at least 1: their gaps between tokens are one observation.
-
-    A closed loop keeps its concurrency. For an open loop its rate stands in, as if every request took a second.
-    """
-    return max(1.0, summary.load.value)
-
-
-def _evidence(rung: _Rung, missing: tuple[str, ...]) -> Evidence:
-    summary, at = rung.summary, rung.summary.end
-    seconds = summary.window.seconds
-    window, after = Span(seconds), Span(rung.settle_seconds, rung.settle_seconds)
-    restarts = [_count(rung.source, text, at) for text in queries.restarts(rung.engine, rung.whole)]
-    known = [count for count in restarts if count is not None]
-    return Evidence(
-        summary=summary,
-        engine_scrapes=_count(rung.source, queries.scrapes(OUTPUT_TOKENS, rung.engine, window), at)
-        if seconds > 0
-        else None,
-        engine_scrapes_after=_count(rung.source, queries.scrapes(OUTPUT_TOKENS, rung.engine, after), at),
-        engine_restarts=sum(known) if known else None,
-        engine_finished=_engine_finished(rung),
-        client_finished=_count(
-            rung.source, queries.final(CLIENT_REQUESTS, f'{rung.client},result="ok"', rung.whole), at
-        ),
-        missing=missing,
-    )
-
-
-def _engine_finished(rung: _Rung) -> float | None:
-    where = f'{rung.engine},finished_reason!="abort"'
-    after = rung.source.query(queries.final(FINISHED, where, rung.whole), rung.summary.end)
-    before = rung.source.query(queries.final(FINISHED, where, Span(_LOOK_BACK_SECONDS)), rung.summary.begin)
-    match before, after:
-        case Value(low), Value(high):
-            return high - low
-        case Empty(), Value(high):
-            return high
-        case _:
-            return None
-
-
-def _count(source: MetricsSource, expression: str, at: datetime) -> float | None:
-    match source.query(expression, at):
-        case Value(value) if math.isfinite(value):
-            return value
-        case Value() | Empty() | NotANumber():
-            return None
+def _oddities(engine: EngineView) -> tuple[str, ...]:
+    refused = [why.why for why in engine.found.values() if isinstance(why, Unknown) and why.check == "ImpossibleValue"]
+    if engine.tokens.duplicates:
+        refused.append("several jobs scrape the engine; each of its series is counted once")
+    return tuple(refused)
