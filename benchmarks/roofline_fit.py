@@ -22,6 +22,14 @@ from frontier_tuner.predict.efficiency import EFFICIENCIES, Efficiencies, effici
 
 NOT_MEASURED = ("network_seconds", "eager_layer_seconds", "prefill_utilisation")
 """Constants that these points do not tell."""
+START = replace(
+    EFFICIENCIES, memory=0.8, memory_8bit=0.75, memory_4bit=0.65, cache=0.65, flops_16bit=0.65, flops_8bit=0.55,
+    flops_8bit_block=0.45, flops_4bit=0.45, attention=0.45, sharpness=3.0, layer_seconds=12e-6, moe_layer_seconds=20e-6,
+    latent_layer_seconds=10e-6, index_layer_seconds=10e-6, linear_layer_seconds=10e-6, quantize_seconds=8e-6,
+    step_seconds=1e-3, sequence_seconds=5e-6, token_bytes=24.0, reduce_seconds=5e-6, exchange_seconds=15e-6, link=0.6,
+    expert_spread=0.7, expert_skew=0.1, lockstep=0.3, arrival_seconds=0.03, burst=0.05, transfer_seconds=0.02,
+)  # fmt: skip
+"""What seemed plausible before any measured point was seen: every fit starts here, so that none knows more."""
 OF_ENGINE = ("arrival_seconds", "burst", "step_seconds", "sequence_seconds")
 """Constants that differ between engines."""
 SHARES = ("memory", "memory_8bit", "memory_4bit", "cache", "flops_16bit", "flops_8bit", "attention", "link")
@@ -119,6 +127,8 @@ def choices(points: Sequence[Point], ttft: np.ndarray, itl: np.ndarray) -> None:
                 worth.append(real[pick] / max(real))
                 first.append(real[pick] >= 0.95 * max(real))
                 chance.append(np.mean(real) / max(real))
+    if not worth:
+        return
     print(
         f"choosing at a speed: {len(worth)} choices, the pick is worth {np.mean(worth):.3f} of the best "
         f"(median {np.median(worth):.2f}, worst tenth {np.quantile(worth, 0.1):.2f}), within 5 % in "
@@ -198,7 +208,7 @@ def names_of_all() -> list[str]:
 
 
 def fit_all(points: Sequence[Point], iterations: int) -> None:
-    every = fitted(points, names_of_all(), EFFICIENCIES, iterations)
+    every = fitted(points, names_of_all(), START, iterations)
     for name in names_of_all():
         print(f"    {name}: float = {getattr(every, name):.4g}")
     by_engine = {}
@@ -215,10 +225,12 @@ def held_out(points: Sequence[Point], iterations: int) -> None:
     efficiencies = [EFFICIENCIES] * len(points)
     for model in models(points):
         print(f"without {model}")
-        found = fitted([p for p in points if p.model != model][::2], names_of_all(), EFFICIENCIES, iterations)
+        found = fitted([p for p in points if p.model != model][::2], names_of_all(), START, iterations)
         for row, point in enumerate(points):
             if point.model == model:
                 efficiencies[row] = found
+        own = [point for point in points if point.model == model]
+        report(own, [found] * len(own), f"held out: {model}")
     report(points, efficiencies, "held-out models")
 
 

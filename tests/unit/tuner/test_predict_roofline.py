@@ -108,6 +108,59 @@ def test_an_engines_parameters_become_a_deployment():
     assert (sharded.decode.moe_tensor, sharded.decode.expert) == (8, 1)
 
 
+def test_pools_of_engines_become_pools():
+    values_ = {
+        "mode": "disaggregated", "decodeTensorParallelSize": 4, "decodeReplicas": 2, "decodeMaxNumSeqs": 64,
+        "prefillTensorParallelSize": 2, "prefillReplicas": 3, "prefillMaxNumBatchedTokens": 16384,
+        "decodeDataParallelSize": 2, "decodeEnableExpertParallel": True, "kvCacheDtype": "fp8",
+    }  # fmt: skip
+    deployment = deployment_of_engine(Configuration.of(values_))
+    assert deployment.decode == Pool(4, 1, 2, 1, 8, 2)
+    assert deployment.prefill == Pool(2, 1, 1, 2, 1, 3)
+    assert (deployment.step_tokens, deployment.max_seqs, deployment.cache) == (16384, 64, "fp8")
+    assert deployment.gpus == 4 * 2 * 2 + 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("values_", "want"),
+    [
+        ({}, (0, 0, True, "checkpoint")),
+        ({"numSpeculativeTokens": 3}, (3, 0, True, "checkpoint")),
+        ({"numSpeculativeTokens": 3, "speculativeMethod": "none"}, (0, 0, True, "checkpoint")),
+        ({"numSpeculativeTokens": 2, "speculativeMethod": "mtp"}, (2, 1, True, "checkpoint")),
+        ({"enforceEager": True, "quantization": "fp8"}, (0, 0, False, "fp8")),
+        ({"optimizationLevel": 0, "quantization": "none"}, (0, 0, False, "checkpoint")),
+    ],
+)
+def test_what_an_engine_does_besides_is_read(values_, want):
+    deployment = deployment_of_engine(Configuration.of(values_))
+    assert (deployment.draft_tokens, deployment.draft_layers, deployment.graphs, deployment.dense) == want
+
+
+def test_each_configuration_is_predicted_on_its_product():
+    gpus = {"small": gpu_facts("L40S"), "": gpu_facts("H200")}
+    prior = Roofline(model_facts("Qwen/Qwen3-8B"), gpus, Traffic(1000, 100), deployment_of_engine)
+    asked = [Configuration.of({"gpuProduct": name}) for name in ("large", "small", "large")]
+    prediction = prior.predict(asked, np.ones((3, 1)))
+    assert prediction.user_speed[0, 0] > 3 * prediction.user_speed[1, 0]
+    assert prediction.user_speed[0, 0] == prediction.user_speed[2, 0]
+    assert prediction.capacity.tolist() == [0.9 * gpus[name].memory_bytes for name in ("", "small", "")]
+
+
+def test_nothing_asked_is_nothing_answered():
+    prior = Roofline(model_facts("Qwen/Qwen3-8B"), gpu_facts("H200"), Traffic(1000, 100), deployment_of_engine)
+    prediction = prior.predict([], np.zeros((0, 4)))
+    assert (prediction.itl.shape, prediction.capacity.shape) == ((0, 4), (0,))
+
+
+def test_launching_each_kernel_costs_a_small_model_most():
+    def slower(model):
+        eager, captured = predict(Deployment(graphs=False), model), predict(Deployment(), model)
+        return eager.itl[0, 0] / captured.itl[0, 0]
+
+    assert slower("Qwen/Qwen3-0.6B") > 1.2 > slower("Qwen/Qwen3-32B") >= 1
+
+
 def test_more_memory_never_makes_less_fit():
     small, large = gpu_facts("H100"), gpu_facts("H200")
 
@@ -204,7 +257,7 @@ def test_facts_are_chosen_by_variant():
     asked = [Configuration.of({"variant": name}) for name in ("bf16", "fp8")]
     start = prior.predict(asked, np.ones((2, 1))).start_memory
     assert start[0] > 1.7 * start[1]
-    with pytest.raises(FactsError, match=r"'awq'.*bf16"):
+    with pytest.raises(FactsError, match=r"variant 'awq'.*bf16"):
         Roofline({"bf16": models["bf16"]}, gpu_facts("H200"), Traffic(1000, 100), deployment_of_engine).predict(
             [Configuration.of({"variant": "awq"})], np.ones((1, 1))
         )

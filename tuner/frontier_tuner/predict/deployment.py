@@ -3,16 +3,41 @@
 A predictor reads a `Deployment`; how an engine's parameters become one is told by a mapper.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frontier_tuner.configuration import Configuration
-from frontier_tuner.engines.vllm_rules import DP, EP, PP, TP
+from frontier_tuner.configuration import Configuration, Value
 from frontier_tuner.predict.precision import CHECKPOINT, normalised
 
-MTP_ACCEPTANCE = 0.8
-"""How often a drafted token of a multi-token-prediction layer is accepted where all before it were."""
-NGRAM_ACCEPTANCE = 0.4
-"""The same for drafts that are copied from the prompt; between chat and code."""
+
+@dataclass(frozen=True)
+class Drafting:
+    """What a method of speculation is taken to be like before it is measured.
+
+    Attributes:
+        acceptance: How often a drafted token is accepted where all before it were.
+        layers: Layers that drafting one token costs; 0 for tokens copied from what was there.
+    """
+
+    acceptance: float
+    layers: int
+
+
+DRAFTING: Mapping[str, Drafting] = {
+    "ngram": Drafting(0.4, 0),  # between chat, where little repeats, and code
+    "suffix": Drafting(0.5, 0),
+    "mtp": Drafting(0.8, 1),
+    "eagle3": Drafting(0.7, 1),
+    "dspark": Drafting(0.75, 1),
+    "dflash": Drafting(0.75, 1),
+    "draft_model": Drafting(0.7, 6),
+}
+"""Methods by name. How predictable the output is decides more than the method, so measure."""
+
+STEP_TOKENS = 8192
+"""Most tokens of a step on large GPUs, unless told otherwise."""
+MEMORY_PERCENT = 90
+"""Share of the memory that an engine uses, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +143,8 @@ def deployment_of_table(configuration: Configuration) -> Deployment:
         experts=normalised(configuration.text("moe") or configuration.text("gemm")),
         cache=normalised(configuration.text("kvcache")),
         draft_tokens=int(depth or 0),
-        acceptance=MTP_ACCEPTANCE,
-        draft_layers=1,
+        acceptance=DRAFTING["mtp"].acceptance,
+        draft_layers=DRAFTING["mtp"].layers,
         step_tokens=0 if split else int(tokens or 0),
     )
 
@@ -127,24 +152,49 @@ def deployment_of_table(configuration: Configuration) -> Deployment:
 def deployment_of_engine(configuration: Configuration) -> Deployment:
     """Return the deployment that a configuration of vLLM starts, by the names of the engine's parameters.
 
-    Without expert parallelism the experts are sharded over TP x DP; with it they are spread over as many ranks.
+    Without expert parallelism the experts are sharded over TP x DP; with it they are spread over as many ranks. Where
+    `mode` is `disaggregated`, what is called `decodeTensorParallelSize` or `prefillReplicas` is that pool's.
     """
-    tensor, data = configuration.integer(TP, 1), configuration.integer(DP, 1)
-    spread = configuration.flag(EP)
-    tokens = configuration.integer("maxNumBatchedTokens", 8192)
+    split = configuration.text("mode") == "disaggregated"
+    decode, prefill = ("decode", "prefill") if split else ("", "")
+    method = configuration.text("speculativeMethod", "ngram")
+    depth = 0 if method == "none" else configuration.integer("numSpeculativeTokens")
+    drafting = DRAFTING.get(method, DRAFTING["ngram"])
+    weights = normalised(configuration.text("quantization"))
+    eager = configuration.flag("enforceEager") or configuration.integer("optimizationLevel", 2) == 0
+    chunked = configuration.flag("enableChunkedPrefill", default=True)
     return Deployment(
-        decode=Pool(
-            tensor,
-            configuration.integer(PP, 1),
-            data,
-            moe_tensor=1 if spread else tensor * data,
-            expert=tensor * data if spread else 1,
-        ),
-        cache=normalised(configuration.text("kvCacheDtype")),
-        draft_tokens=configuration.integer("numSpeculativeTokens"),
-        acceptance=NGRAM_ACCEPTANCE,
-        step_tokens=tokens if configuration.flag("enableChunkedPrefill", default=True) else 0,
-        max_seqs=configuration.integer("maxNumSeqs"),
-        gpu_memory_fraction=configuration.integer("gpuMemoryUtilizationPercent", 90) / 100,
+        decode=_engine_pool(configuration, decode),
+        prefill=_engine_pool(configuration, prefill) if split else None,
+        dense=weights,
+        experts=weights,
+        cache=normalised(str(_pooled(configuration, decode, "kvCacheDtype", "auto"))),
+        draft_tokens=depth,
+        acceptance=drafting.acceptance,
+        draft_layers=drafting.layers if depth else 0,
+        step_tokens=int(_pooled(configuration, prefill, "maxNumBatchedTokens", STEP_TOKENS)) if chunked else 0,
+        max_seqs=int(_pooled(configuration, decode, "maxNumSeqs", 0)),
+        gpu_memory_fraction=configuration.integer("gpuMemoryUtilizationPercent", MEMORY_PERCENT) / 100,
         prefix_caching=configuration.flag("enablePrefixCaching", default=True),
+        graphs=not eager,
     )
+
+
+def _engine_pool(configuration: Configuration, role: str) -> Pool:
+    tensor = int(_pooled(configuration, role, "tensorParallelSize", 1))
+    data = int(_pooled(configuration, role, "dataParallelSize", 1))
+    spread = bool(_pooled(configuration, role, "enableExpertParallel", False))
+    return Pool(
+        tensor,
+        int(_pooled(configuration, role, "pipelineParallelSize", 1)),
+        data,
+        moe_tensor=1 if spread else tensor * data,
+        expert=tensor * data if spread else 1,
+        workers=int(_pooled(configuration, role, "replicas", 1)),
+    )
+
+
+def _pooled(configuration: Configuration, role: str, name: str, default: Value) -> Value:
+    """Return the value of a pool's own parameter, or that of all engines."""
+    own = f"{role}{name[0].upper()}{name[1:]}" if role else name
+    return configuration.get(own, configuration.get(name, default))

@@ -147,9 +147,13 @@ def divided(
         transfer: (n, 1) seconds to hand over the cache of a prompt.
     """
     eff, none = times.efficiencies, np.zeros((1, 1))
-    together = np.maximum(1.0, SHARED_PREFILL_TOKENS / demand.new)
-    alone = prefill.seconds(demand.work(demand.new, none))
-    each = prefill.seconds(demand.work(demand.new * together, none)) / together
+    # Long prompts come in chunks, short ones share a step.
+    chunk = np.where(demand.step_tokens > 0, np.minimum(demand.new, demand.step_tokens), demand.new)
+    room = np.where(demand.step_tokens > 0, demand.step_tokens, SHARED_PREFILL_TOKENS)
+    together = np.maximum(1.0, room / demand.new)
+    chunks = np.ceil(demand.new / chunk - 1e-9)
+    alone = chunks * prefill.seconds(demand.work(demand.new / chunks, none))
+    each = chunks * prefill.seconds(demand.work(demand.new / chunks * together, none)) / together
     servers = prefill.split.ranks
     most = servers * eff.prefill_utilisation / each
     idle = np.zeros_like(load)

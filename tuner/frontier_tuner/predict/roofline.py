@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.errors import FactsError
@@ -19,10 +21,12 @@ from frontier_tuner.predict.memory import (
     runtime_bytes,
     weight_bytes,
 )
-from frontier_tuner.predict.shapes import Formats, Shape, column, formats, shape, split
+from frontier_tuner.predict.shapes import column, formats, shape, split
 from frontier_tuner.predict.steps import StepTimes
 
 __all__ = ["Roofline", "Traffic"]
+
+Facts = TypeVar("Facts", ModelFacts, GPUFacts)
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,14 @@ class Roofline:
 
     Attributes:
         model: Facts of the model, or by the value of the parameter `variant`; the key "" answers for all others.
-        gpu: The accelerator.
+        gpu: The accelerator, or by the value of the parameter `gpuProduct`; the key "" answers for all others.
         traffic: What a request looks like.
         deployment_of: What a configuration deploys.
         efficiencies: How far hardware stays behind its data sheet.
     """
 
     model: ModelFacts | Mapping[str, ModelFacts]
-    gpu: GPUFacts
+    gpu: GPUFacts | Mapping[str, GPUFacts]
     traffic: Traffic
     deployment_of: Callable[[Configuration], Deployment]
     efficiencies: Efficiencies = EFFICIENCIES
@@ -73,43 +77,44 @@ class Roofline:
         """
         load = np.asarray(concurrency, dtype=float)
         deployments = [self.deployment_of(each) for each in configurations]
-        models = [self._model(each) for each in configurations]
-        parts = [
-            self._predict([models[i] for i in rows], [deployments[i] for i in rows], load[rows], divided_pools)
-            for rows, divided_pools in _kinds(deployments)
+        models = [_of(self.model, each, "variant", "model") for each in configurations]
+        gpus = [_of(self.gpu, each, "gpuProduct", "GPU") for each in configurations]
+        parts = _alike(deployments, gpus)
+        answers = [
+            self._predict([models[row] for row in rows], [deployments[row] for row in rows], gpus[rows[0]], load[rows])
+            for rows in parts
         ]
-        order = np.argsort(np.concatenate([rows for rows, _ in _kinds(deployments)] or [np.zeros(0, dtype=int)]))
+        order = np.argsort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+        empty = {"start_memory": np.zeros(0), "capacity": np.zeros(0)}
         joined = {
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])[order]
+            field.name: np.concatenate([getattr(answer, field.name) for answer in answers])[order]
+            if answers
+            else empty.get(field.name, np.zeros(load.shape))
             for field in fields(Prediction)
         }
         return Prediction(**joined)
 
-    def _model(self, configuration: Configuration) -> ModelFacts:
-        if isinstance(self.model, ModelFacts):
-            return self.model
-        variant = configuration.text("variant")
-        found = self.model.get(variant, self.model.get(""))
-        if found is None:
-            raise FactsError(f"variant {variant!r} has no model facts; known are {', '.join(self.model)}")
-        return found
-
     def _predict(
-        self, models: Sequence[ModelFacts], deployments: Sequence[Deployment], load: Floats, divided_pools: bool
+        self, models: Sequence[ModelFacts], deployments: Sequence[Deployment], gpu: GPUFacts, load: Floats
     ) -> Prediction:
-        kinds, precisions = shape(models), formats(models, deployments, self.gpu, self.efficiencies)
-        demand = self._demand(deployments)
-        decode = self._times(kinds, precisions, deployments, [d.decode for d in deployments])
-        start, cache = self._memory(decode, demand, prefills=not divided_pools)
-        capacity = capacity_bytes(self.gpu, column([d.gpu_memory_fraction for d in deployments]))
+        """Predict deployments on one product that all have a prefill pool of their own, or all have none."""
+        kinds, precisions = shape(models), formats(models, deployments, gpu, self.efficiencies)
+        graphs, demand = column([d.graphs for d in deployments]), self._demand(deployments)
+
+        def times(pools: Sequence[Pool]) -> StepTimes:
+            return StepTimes(gpu, kinds, split(pools), precisions, self.efficiencies, graphs)
+
+        decode = times([d.decode for d in deployments])
+        prefill = times([d.prefill for d in deployments if d.prefill]) if deployments[0].prefill else None
+        start, cache = self._memory(decode, demand, prefills=prefill is None)
+        capacity = capacity_bytes(gpu, column([d.gpu_memory_fraction for d in deployments]))
         limits = column([d.max_seqs or np.inf for d in deployments])
         room = np.maximum(1.0, (capacity - start) / (cache * demand.held / (demand.kept + demand.new + demand.outputs)))
         ranks = np.clip(load, 1.0, decode.split.ranks)
         most = np.minimum(limits / decode.split.pipeline, room / decode.split.pipeline)
-        if divided_pools:
-            prefill = self._times(kinds, precisions, deployments, [d.prefill or d.decode for d in deployments])
+        if prefill is not None:
             start = np.maximum(start, self._memory(prefill, demand, prefills=True)[0])
-            transfer = self._transfer(kinds, prefill, precisions, demand)
+            transfer = self._transfer(prefill)
             state = settle(divided(decode, prefill, demand, load, ranks, transfer), load, most, ranks)
         else:
             state = settle(mixed(decode, demand, load, ranks), load, most, ranks)
@@ -131,12 +136,6 @@ class Roofline:
             step_tokens=column([d.step_tokens for d in deployments]),
         )
 
-    def _times(
-        self, kinds: Shape, precisions: Formats, deployments: Sequence[Deployment], pools: Sequence[Pool]
-    ) -> StepTimes:
-        graphs = column([d.graphs for d in deployments])
-        return StepTimes(self.gpu, kinds, split(pools), precisions, self.efficiencies, graphs)
-
     def _memory(self, times: StepTimes, demand: Demand, *, prefills: bool) -> tuple[Floats, Floats]:
         """Return (n, 1) bytes that must fit before the engine starts, and of the cache of one finished sequence."""
         longest = np.where(demand.step_tokens > 0, demand.step_tokens, np.maximum(demand.new, SHARED_PREFILL_TOKENS))
@@ -149,9 +148,10 @@ class Roofline:
         whole = self.traffic.input_tokens + self.traffic.output_tokens
         return start, cache_bytes_per_sequence(times.shape, times.split, times.formats, whole)
 
-    def _transfer(self, kinds: Shape, prefill: StepTimes, precisions: Formats, demand: Demand) -> Floats:
-        prompt = cache_bytes_per_sequence(kinds, prefill.split, precisions, self.traffic.input_tokens)
-        network = self.gpu.network_bytes_per_s * self.efficiencies.link
+    def _transfer(self, prefill: StepTimes) -> Floats:
+        """Return (n, 1) seconds to hand over the cache of a prompt, each GPU its share."""
+        prompt = cache_bytes_per_sequence(prefill.shape, prefill.split, prefill.formats, self.traffic.input_tokens)
+        network = prefill.gpu.network_bytes_per_s * self.efficiencies.link
         return self.efficiencies.transfer_seconds + prompt / network
 
     def _answer(self, state: State, gpus: Floats, start: Floats, held: Floats, capacity: Floats) -> Prediction:
@@ -166,6 +166,19 @@ class Roofline:
         )
 
 
-def _kinds(deployments: Sequence[Deployment]) -> list[tuple[np.ndarray, bool]]:
-    split_pools = np.array([d.prefill is not None for d in deployments], dtype=bool)
-    return [(np.flatnonzero(split_pools == kind), kind) for kind in (False, True) if np.any(split_pools == kind)]
+def _of(facts: Facts | Mapping[str, Facts], configuration: Configuration, parameter: str, what: str) -> Facts:
+    if not isinstance(facts, Mapping):
+        return facts
+    wanted = configuration.text(parameter)
+    found = facts.get(wanted, facts.get(""))
+    if found is None:
+        raise FactsError(f"{parameter} {wanted!r} has no {what} facts; known are {', '.join(facts)}")
+    return found
+
+
+def _alike(deployments: Sequence[Deployment], gpus: Sequence[GPUFacts]) -> list[NDArray[np.int64]]:
+    """Return the rows of each combination of product and of having a prefill pool."""
+    rows: dict[tuple[GPUFacts, bool], list[int]] = {}
+    for row, (deployment, gpu) in enumerate(zip(deployments, gpus, strict=True)):
+        rows.setdefault((gpu, deployment.prefill is not None), []).append(row)
+    return [np.array(each, dtype=np.int64) for each in rows.values()]
