@@ -166,7 +166,7 @@ def _values(distribution: BaseDistribution) -> Floats:
     if isinstance(distribution, CategoricalDistribution):
         return np.arange(count, dtype=float)
     low, high, step = _range(distribution)
-    return np.minimum(low + step * np.arange(count), high)
+    return np.asarray(np.minimum(low + step * np.arange(count), high))
 
 
 def _float(distribution: BaseDistribution) -> FloatDistribution:
