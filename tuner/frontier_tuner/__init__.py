@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from frontier_tuner.noise import Noise, Ratio, estimate_noise
     from frontier_tuner.objectives import SLO, Objectives, Target
     from frontier_tuner.prior import roofline
+    from frontier_tuner.search.sampler import FrontierSampler
     from frontier_tuner.selection import Confidence, Selection, confidence, rank, select
     from frontier_tuner.space import (
         Argument,
@@ -82,6 +83,7 @@ __all__ = [
     "FactsError",
     "Failure",
     "FailureLimit",
+    "FrontierSampler",
     "GPUFacts",
     "InvalidSpaceError",
     "JournalError",
@@ -175,6 +177,7 @@ _HOMES = {
     "noise": ("Noise", "Ratio", "estimate_noise"),
     "objectives": ("Objectives", "SLO", "Target"),
     "prior": ("roofline",),
+    "search.sampler": ("FrontierSampler",),
     "space": ("Argument", "Parameter", "Requirement", "Restriction", "Rule", "SearchSpace", "Violation", "restrict"),
     "selection": ("Confidence", "Selection", "confidence", "rank", "select"),
     "stopping": (
