@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from frontier_tuner.objectives import SLO, Objectives, Target
     from frontier_tuner.predict import Prediction, PriorModel
     from frontier_tuner.predict.roofline import Roofline, Traffic
+    from frontier_tuner.search.sampler import FrontierSampler
     from frontier_tuner.selection import Confidence, Selection, confidence, rank, select
     from frontier_tuner.space import (
         Argument,
@@ -83,6 +84,7 @@ __all__ = [
     "FactsError",
     "Failure",
     "FailureLimit",
+    "FrontierSampler",
     "GPUFacts",
     "InvalidSpaceError",
     "JournalError",
@@ -180,6 +182,7 @@ _HOMES = {
     "objectives": ("Objectives", "SLO", "Target"),
     "predict": ("Prediction", "PriorModel"),
     "predict.roofline": ("Roofline", "Traffic"),
+    "search.sampler": ("FrontierSampler",),
     "space": ("Argument", "Parameter", "Requirement", "Restriction", "Rule", "SearchSpace", "Violation", "restrict"),
     "selection": ("Confidence", "Selection", "confidence", "rank", "select"),
     "stopping": (

@@ -4,6 +4,7 @@ Names are camelCase and numbers that can have a fraction are decimal strings, ex
 values. A line carries the version of its format.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -151,6 +152,8 @@ def check_writable(path: Path) -> None:
 def append(path: Path, record: TrialRecord, study: str = "") -> None:
     """Add a trial to a journal file and flush it to the disk; a broken last line of an interrupted write is cut off.
 
+    Several writers wait for each other.
+
     Args:
         path: The file.
         record: The trial.
@@ -159,6 +162,8 @@ def append(path: Path, record: TrialRecord, study: str = "") -> None:
     document = {"version": VERSION, **({"study": study} if study else {}), **encode(record)}
     line = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     with path.open("a+b") as file:
+        # Two writers would cut off each other's lines as broken; the lock goes with the file.
+        fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         content = file.read()
         whole = content.rfind(b"\n") + 1
@@ -175,7 +180,7 @@ def append(path: Path, record: TrialRecord, study: str = "") -> None:
 def read(path: Path, space: SearchSpace | None = None, study: str = "") -> tuple[TrialRecord, ...]:
     """Return the trials of a journal file in their order; none where there is no file.
 
-    A last line that an interrupted write left broken is ignored.
+    A last line that an interrupted write left broken is ignored, and so is a trial that was written again as it is.
 
     Args:
         path: The file.
@@ -183,8 +188,8 @@ def read(path: Path, space: SearchSpace | None = None, study: str = "") -> tuple
         study: Fingerprint of the only study that the trials may be of; nothing accepts any.
 
     Raises:
-        JournalError: Another line cannot be read, has a version that is not known, or is of another study; names the
-            line.
+        JournalError: Another line cannot be read, has a version that is not known, is of another study, or has the
+            number of another trial; names the line.
     """
     if not path.exists():
         return ()
@@ -192,7 +197,7 @@ def read(path: Path, space: SearchSpace | None = None, study: str = "") -> tuple
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise JournalError(f"the journal {path} cannot be read: {error.strerror}") from error
-    records = []
+    records: dict[int, TrialRecord] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -212,10 +217,15 @@ def read(path: Path, space: SearchSpace | None = None, study: str = "") -> tuple
                 "and may not be mixed with this study; give another --journal"
             )
         try:
-            records.append(decode(document, space))
+            record = decode(document, space)
         except JournalError as error:
             raise JournalError(f"{path} line {number}: {error}") from error
-    return tuple(records)
+        if records.setdefault(record.number, record) != record:
+            raise JournalError(
+                f"{path} line {number} is another trial with the number {record.number}, as two studies at once would "
+                "write; give each a --journal of its own"
+            )
+    return tuple(records.values())
 
 
 def decimal(number: float) -> str:
