@@ -1,13 +1,11 @@
 """`frontier load`: one level of load on one engine; `frontier load compare`: the same beside other generators."""
 
-import gc
 from pathlib import Path
 from typing import Any
 
 import click
 
 _REQUIRED = ("url", "model", "workload")
-_COLLECT_SELDOM = (100_000, 50, 100)
 
 
 @click.group(invoke_without_command=True)
@@ -55,9 +53,6 @@ def load(context: click.Context, /, **given: Any) -> None:
     summary, listen = given["summary"], given["metrics_listen"]
     try:
         options = _options(given)
-        # A collection stops all streams, for tens of milliseconds where it looks at everything imported.
-        gc.freeze()
-        gc.set_threshold(*_COLLECT_SELDOM)
         result = run(generate(options))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
