@@ -46,15 +46,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("csv", type=Path)
     parser.add_argument("--fit", action="store_true", help="fit all constants, then those of each engine")
-    parser.add_argument("--held-out", action="store_true", help="fit without each model, report on it")
+    parser.add_argument(
+        "--held-out", nargs="*", metavar="MODEL", help="fit without each (of these) models, report on it"
+    )
     parser.add_argument("--iterations", type=int, default=6)
     arguments = parser.parse_args()
     points = read_points(arguments.csv)
     print(f"{len(points)} points of {len({p.model for p in points})} models")
     if arguments.fit:
         fit_all(points, arguments.iterations)
-    elif arguments.held_out:
-        held_out(points, arguments.iterations)
+    elif arguments.held_out is not None:
+        held_out(points, arguments.held_out or models(points), arguments.iterations)
     else:
         report(points, [EFFICIENCIES] * len(points), "all engines alike")
         report(points, [efficiencies_of(p.engine) for p in points], "by engine")
@@ -220,18 +222,17 @@ def fit_all(points: Sequence[Point], iterations: int) -> None:
     report(points, [by_engine[p.engine] for p in points], "fitted by engine")
 
 
-def held_out(points: Sequence[Point], iterations: int) -> None:
+def held_out(points: Sequence[Point], without: Sequence[str], iterations: int) -> None:
     """Fit without each model in turn, and tell how its points are predicted then."""
-    efficiencies = [EFFICIENCIES] * len(points)
-    for model in models(points):
+    asked = [point for point in points if point.model in without]
+    efficiencies = [EFFICIENCIES] * len(asked)
+    for model in without:
         print(f"without {model}")
         found = fitted([p for p in points if p.model != model][::2], names_of_all(), START, iterations)
-        for row, point in enumerate(points):
-            if point.model == model:
-                efficiencies[row] = found
+        efficiencies = [found if p.model == model else each for p, each in zip(asked, efficiencies, strict=True)]
         own = [point for point in points if point.model == model]
         report(own, [found] * len(own), f"held out: {model}")
-    report(points, efficiencies, "held-out models")
+    report(asked, efficiencies, "held-out models")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.engines.vllm_catalogue import CATALOGUE, DEFAULTS
+from frontier_tuner.engines.vllm_parameters import METHODS
 from frontier_tuner.errors import FactsError
 from frontier_tuner.facts import gpu_facts, model_facts
-from frontier_tuner.predict.deployment import Deployment, Pool, deployment_of_engine, deployment_of_table
+from frontier_tuner.predict.deployment import (
+    DRAFTING,
+    MEMORY_PERCENT,
+    Deployment,
+    Pool,
+    deployment_of_engine,
+    deployment_of_table,
+)
 from frontier_tuner.predict.roofline import Roofline, Traffic
 
 LOADS = np.array([[1.0, 2, 4, 8, 16, 32, 64, 128, 256, 512]])
@@ -121,6 +130,20 @@ def test_pools_of_engines_become_pools():
     assert deployment.gpus == 4 * 2 * 2 + 2 * 3
 
 
+def test_the_engines_names_and_defaults_are_those_of_its_catalogue():
+    known = {parameter.name for parameter in CATALOGUE}
+    own = {"replicas", "tensorParallelSize", "dataParallelSize", "pipelineParallelSize", "enableExpertParallel"}
+    pooled = {f"{role}{name[0].upper()}{name[1:]}" for role in ("prefill", "decode") for name in own}
+    shared = {
+        "mode", "quantization", "kvCacheDtype", "maxNumSeqs", "maxNumBatchedTokens", "enableChunkedPrefill",
+        "enablePrefixCaching", "speculativeMethod", "numSpeculativeTokens", "enforceEager", "optimizationLevel",
+        "gpuMemoryUtilizationPercent", "gpuProduct", "variant", "decodeMaxNumSeqs", "prefillMaxNumBatchedTokens",
+    }  # fmt: skip
+    assert pooled | shared | own - {"replicas"} <= known
+    assert set(METHODS) <= set(DRAFTING)
+    assert DEFAULTS["gpuMemoryUtilizationPercent"] == MEMORY_PERCENT
+
+
 @pytest.mark.parametrize(
     ("values_", "want"),
     [
@@ -144,7 +167,7 @@ def test_each_configuration_is_predicted_on_its_product():
     prediction = prior.predict(asked, np.ones((3, 1)))
     assert prediction.user_speed[0, 0] > 3 * prediction.user_speed[1, 0]
     assert prediction.user_speed[0, 0] == prediction.user_speed[2, 0]
-    assert prediction.capacity.tolist() == [0.9 * gpus[name].memory_bytes for name in ("", "small", "")]
+    assert prediction.capacity.tolist() == [0.92 * gpus[name].memory_bytes for name in ("", "small", "")]
 
 
 def test_nothing_asked_is_nothing_answered():

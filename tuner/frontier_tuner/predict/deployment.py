@@ -36,7 +36,7 @@ DRAFTING: Mapping[str, Drafting] = {
 
 STEP_TOKENS = 8192
 """Most tokens of a step on large GPUs, unless told otherwise."""
-MEMORY_PERCENT = 90
+MEMORY_PERCENT = 92
 """Share of the memory that an engine uses, unless told otherwise."""
 
 
