@@ -1,7 +1,7 @@
 """How true a measurement is: one point of the simulated engine is measured many times and held against its truth.
 
-The truth comes from windows that are much longer together, are spread among the measured ones, and have histogram edges
-one to four percent apart where it matters. A window in which a busy machine kept the simulation from its own clock shows
+The truth comes from windows that are longer together, are spread among the measured ones, and have histogram edges one
+to four percent apart where it matters. A window in which a busy machine kept the simulation from its own clock shows
 another engine, so to say, and is left out of both. Printed are, for each metric, how many of the stated 95 % intervals
 hold the truth, the bias, the spread and the width of the intervals.
 
