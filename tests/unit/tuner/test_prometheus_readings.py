@@ -125,6 +125,14 @@ def test_what_is_no_histogram_says_why(samples, check):
     assert not found.off_scale
 
 
+def test_an_edge_in_two_spellings_is_one():
+    buckets = read_buckets(
+        [Sample({"le": edge}, count) for edge, count in (("1", 30.0), ("1.0", 50.0), ("+Inf", 100.0))]
+    )
+    assert (buckets.edges, buckets.counts) == ((1.0, math.inf), (80.0, 100.0))
+    assert buckets.labels == ("", "+Inf")
+
+
 def test_a_native_histogram_has_edges_where_its_buckets_begin_and_end():
     histogram = NativeHistogram(10.0, 4.0, ((0.0, 0.1, 3.0), (0.25, 0.5, 5.0), (2.5, math.inf, 2.0)))
     buckets = read_buckets([Sample({}, math.nan, histogram)])

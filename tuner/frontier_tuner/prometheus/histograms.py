@@ -43,7 +43,7 @@ class Buckets:
     Attributes:
         edges: Upper edges.
         counts: Observations at or below each edge; may be rates.
-        labels: The edges as Prometheus writes them; empty for a native histogram.
+        labels: The edges as Prometheus writes them, empty where it writes one in two ways; none of a native histogram.
         floor: Lower edge of the first bucket.
     """
 
@@ -123,9 +123,21 @@ def read_buckets(samples: Sequence[Sample]) -> Buckets | Unknown:
         return NOT_A_NUMBER
     if not math.isinf(series[-1][0]) or len(series) == 1:
         return Unknown("the +Inf bucket is missing; a relabelling rule may drop it", "InvalidHistogram")
-    edges, counts, labels = (tuple(column) for column in zip(*series, strict=True))
-    buckets = Buckets(edges, counts, labels, min(0.0, edges[0]))
-    return _checked(buckets)
+    return _checked(_coalesced(series))
+
+
+def _coalesced(series: Sequence[tuple[float, float, str]]) -> Buckets:
+    """Return buckets of which those with one edge in two spellings, `1` and `1.0`, are added, as PromQL does.
+
+    Such an edge has no label of its own.
+    """
+    counts: dict[float, float] = {}
+    labels: dict[float, str] = {}
+    for edge, count, label in series:
+        labels[edge] = "" if edge in counts else label
+        counts[edge] = counts.get(edge, 0.0) + count
+    edges = tuple(counts)
+    return Buckets(edges, tuple(counts.values()), tuple(labels.values()), min(0.0, edges[0]))
 
 
 def _checked(buckets: Buckets) -> Buckets | Unknown:

@@ -189,7 +189,8 @@ def _share(buckets: Buckets, threshold: float, buckets_of: BucketsOf, where: str
         return None if buckets.labels else queries.native_share_at_most(threshold, buckets_of(where))
     if not buckets.labels:
         return queries.native_share_at_most(threshold, buckets_of(where))
-    return queries.share_at_most(buckets.labels[index], buckets_of, where)
+    label = buckets.labels[index]
+    return queries.share_at_most(label, buckets_of, where) if label else None
 
 
 def _by_time(series: Sequence[Series], count: int) -> list[Buckets]:
