@@ -127,3 +127,10 @@ def test_batches_never_make_more_observations_than_there_are(batches):
     deviation, freedom = ratio_deviation(parts, totals)
     assert deviation >= 0
     assert MIN_BATCHES - 1 <= freedom < 40
+
+
+@pytest.mark.parametrize("n", [1, 3, 25, 205, 10_007])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_of_all_or_none_lies_in_its_own_interval(share, n):
+    low, high = share_interval(share, n)
+    assert 0 <= low <= share <= high <= 1

@@ -73,7 +73,8 @@ def share_interval(share: float, n: float) -> tuple[float, float]:
     n = max(1.0, n)
     middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     spread = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    return max(0.0, middle - spread), min(1.0, middle + spread)
+    # Rounding must not put the end of the interval on the wrong side of a share of 0 or 1.
+    return max(0.0, min(middle - spread, share)), min(1.0, max(middle + spread, share))
 
 
 def poisson_factors(events: int) -> tuple[float, float]:

@@ -16,6 +16,8 @@ from frontier_tuner.search.surrogate import BASES, Belief, Curves, Hyper, Surrog
 TREND = {TTFT: 0.1, USER_SPEED: -0.3}
 """Power of the load by which a latency or a speed goes where there is no prior."""
 OTHER_TREND, THROUGHPUT_TREND = 0.3, 0.7
+MOST_STARTS = 96
+"""Starts that the surrogate reads: its cost grows with their cube, and old dominated curves say little."""
 OVERFULL = 1.05
 """A cache that is predicted to need more than this share of the capacity does not fit."""
 
@@ -125,7 +127,7 @@ class Model:
 
     def _told(self, curves: Sequence[Started]) -> Curves:
         kept = []
-        for start in curves:
+        for start in _telling(curves):
             count = len(start.levels)
             places = np.unique(np.linspace(0, count - 1, min(self._rungs, count)).round().astype(int))
             kept.append((start.candidate, [start.levels[place] for place in places], start.logs[places]))
@@ -134,6 +136,20 @@ class Model:
     def _assumed(self) -> list[list[Belief]]:
         nothing, spread = np.zeros((self._count, BASES)), np.zeros((self._count, BASES, BASES))
         return [[Belief(1.0, float(self._informed), nothing, spread)] for _ in range(self._metrics)]
+
+
+def _telling(curves: Sequence[Started]) -> Sequence[Started]:
+    """Return the starts that are read: all, or of very many the highest curves and the latest ones, in their order."""
+    if len(curves) <= MOST_STARTS:
+        return curves
+    half = MOST_STARTS // 2
+    latest = range(len(curves) - half, len(curves))
+
+    def height(place: int) -> float:
+        return float(np.nanmax(curves[place].logs[:, SPEED] + curves[place].logs[:, THROUGHPUT]))
+
+    highest = sorted(range(len(curves) - half), key=lambda place: (-height(place), place))[:half]
+    return [curves[place] for place in sorted((*highest, *latest))]
 
 
 def _root(covariance: Floats) -> Floats:

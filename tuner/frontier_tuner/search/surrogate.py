@@ -237,7 +237,7 @@ class Surrogate:
         # One column for each start and base: where a rung's weight goes.
         spread = np.zeros((len(start), starts, BASES))
         spread[np.arange(len(start)), start] = powers
-        flat = np.linalg.solve(lower, spread.reshape(len(start), -1))
+        flat = np.linalg.solve(lower, spread.reshape(len(start), starts * BASES))
         pull = (flat.T @ np.linalg.solve(lower, residual)).reshape(starts, BASES)
         inner = (flat.T @ flat).reshape(starts, BASES, starts, BASES)
         shared = OFFSET**2
