@@ -4,8 +4,8 @@ Each binary is looked for in the same places, from the cheapest to the dearest: 
 names, the PATH (Prometheus only), the cache, the official release, the distribution's package (Prometheus only), a
 build from the pinned module that this package ships. What was fetched or built is kept in the cache.
 
-A release is downloaded only if its SHA-256 is known from a checksum file that the user trusts: a checksum fetched from
-the place that serves the binary proves nothing, and a build from a module whose every dependency is pinned does.
+A release is downloaded only if its digest is pinned here or in a checksum file that the user trusts: a checksum fetched
+from the place that serves the binary proves nothing, and a build from a module whose every dependency is pinned does.
 """
 
 import os
@@ -50,7 +50,7 @@ class Resolver:
     Attributes:
         environment: The environment variables to heed.
         cache: Root of the cache.
-        checksums: SHA-256 by URL; a release that is not listed is not downloaded.
+        checksums: Digests by URL; a release that is not listed is not downloaded.
         progress: Told what takes time.
     """
 
@@ -65,14 +65,17 @@ class Resolver:
 
         Args:
             progress: Told what takes time.
-            checksums: A file of checksums; None takes the one that the environment variable names, if any.
+            checksums: A file of checksums that win over the pinned ones; None takes the one that the environment
+                variable names, if any.
 
         Raises:
             AssetError: The checksum file is missing or malformed.
         """
         named = os.environ.get(CHECKSUMS_VARIABLE)
         source = checksums or (Path(named) if named else None)
-        known = {} if source is None else downloads.read_checksums(source)
+        known = downloads.read_checksums(downloads.PINNED)
+        if source is not None:
+            known |= downloads.read_checksums(source)
         return cls(os.environ, cache_directory(), known, progress)
 
     @property

@@ -106,7 +106,7 @@ def kubeconfig(directory: Path | None, name: str | None) -> None:
 
 
 @commands.command()
-@click.option("--checksums", type=click.Path(path_type=Path), help="SHA-256 of releases that may be downloaded.")
+@click.option("--checksums", type=click.Path(path_type=Path), help="Digests of releases that may be downloaded.")
 def assets(checksums: Path | None) -> None:
     """Find, fetch or build the binaries, and say where they are.
 

@@ -19,7 +19,13 @@ from frontier_local.errors import AssetError
 
 _CONNECT_SECONDS = 5.0  # a machine without a way out must not wait long before it builds
 _PACKAGE_SECONDS = 180.0
-_DIGEST_LENGTH = 64
+_ALGORITHMS = {64: "sha256", 128: "sha512"}  # by the number of hexadecimal digits
+KUBERNETES_RELEASE = "v1.36.0"
+"""The patch release whose checksum is pinned; what is built may be a later one of the same minor version."""
+PROMETHEUS_RELEASE = "3.9.1"
+PINNED = Path(__file__).parent / "data" / "checksums.txt"
+"""Published checksums, with where they are published."""
+_SERVER = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -48,15 +54,18 @@ def release(name: str) -> Release:
         stem = f"etcd-{builds.ETCD}-linux-{arch}"
         return Release(f"https://github.com/etcd-io/etcd/releases/download/{builds.ETCD}/{stem}.tar.gz", f"{stem}/etcd")
     if name == "prometheus":
-        version = builds.PROMETHEUS_RELEASE
+        version = PROMETHEUS_RELEASE
         stem = f"prometheus-{version}.linux-{arch}"
         place = f"https://github.com/prometheus/prometheus/releases/download/v{version}"
         return Release(f"{place}/{stem}.tar.gz", f"{stem}/prometheus")
-    return Release(f"https://dl.k8s.io/release/{builds.KUBERNETES}/bin/linux/{arch}/{name}")
+    stem = f"kubernetes-server-linux-{arch}"
+    return Release(f"https://dl.k8s.io/{KUBERNETES_RELEASE}/{stem}.tar.gz", f"kubernetes/server/bin/{name}")
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Return SHA-256 digests by URL from a file with lines `<digest>  <URL>`; `#` begins a comment.
+    """Return digests by URL from a file with lines `<digest>  <URL>`; `#` begins a comment.
+
+    A digest has the 64 hexadecimal digits of SHA-256 or the 128 of SHA-512.
 
     Raises:
         AssetError: The file cannot be read, or a line is malformed; the message names it.
@@ -70,8 +79,8 @@ def read_checksums(path: Path) -> dict[str, str]:
         fields = line.partition("#")[0].split()
         if not fields:
             continue
-        if len(fields) != 2 or len(fields[0]) != _DIGEST_LENGTH:  # noqa: PLR2004 - a digest and a URL
-            raise AssetError(f"{path}:{number}: expected `<64 hexadecimal digits>  <URL>`, got {line.strip()!r}")
+        if len(fields) != 2 or len(fields[0]) not in _ALGORITHMS:  # noqa: PLR2004 - a digest and a URL
+            raise AssetError(f"{path}:{number}: expected `<64 or 128 hexadecimal digits>  <URL>`, got {line.strip()!r}")
         known[fields[1]] = fields[0].lower()
     return known
 
@@ -89,14 +98,18 @@ def download(name: str, target: Path, checksums: Mapping[str, str], progress: Pr
     progress(f"{name}: downloading {source.url}")
     with tempfile.TemporaryDirectory(prefix="frontier-local-") as scratch:
         archive = Path(scratch) / "download"
-        got = _fetch(source.url, archive)
+        algorithm = _ALGORITHMS[len(wanted)]
+        got = _fetch(source.url, archive, algorithm)
         if got != wanted:
-            raise AssetError(f"{source.url}: SHA-256 is {got}, expected {wanted}; nothing was installed")
-        binary = archive
-        if source.member is not None:
-            binary = Path(scratch) / name
-            _extract(archive, source.member, binary)
-        install(binary, target)
+            raise AssetError(f"{source.url}: {algorithm} is {got}, expected {wanted}; nothing was installed")
+        if source.member is None:
+            install(archive, target)
+            return
+        # One archive holds the whole server: it is fetched once for all of its binaries.
+        for sibling in (name, *(each for each in _SERVER if name in _SERVER and each != name)):
+            binary = Path(scratch) / sibling
+            _extract(archive, release(sibling).member or sibling, binary)
+            install(binary, target.with_name(sibling))
 
 
 def unpack_package(target: Path, progress: Progress) -> None:
@@ -140,9 +153,9 @@ def _run(command: list[str], directory: str) -> bool:
     return done.returncode == 0
 
 
-def _fetch(url: str, target: Path) -> str:
-    """Download a file; returns its SHA-256."""
-    digest = hashlib.sha256()
+def _fetch(url: str, target: Path, algorithm: str) -> str:
+    """Download a file; returns its digest."""
+    digest = hashlib.new(algorithm)
     try:
         # The URL is one of the constants of `release`.
         with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as response, target.open("wb") as out:  # noqa: S310

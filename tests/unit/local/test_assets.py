@@ -118,7 +118,7 @@ def test_a_release_with_another_checksum_leaves_nothing_behind(tmp_path, monkeyp
     published = make_executable(tmp_path / "published")
     monkeypatch.setattr(downloads, "release", lambda _name: downloads.Release(published.as_uri()))
     resolver = make_resolver(tmp_path, checksums={published.as_uri(): "0" * 64})
-    with pytest.raises(AssetError, match=r"SHA-256 is .*, expected 0000.*nothing was installed"):
+    with pytest.raises(AssetError, match=r"sha256 is .*, expected 0000.*nothing was installed"):
         resolver.resolve(["kube-scheduler"])
     assert [path.name for path in resolver.directory.iterdir()] == [".lock"]
 
@@ -179,3 +179,37 @@ def test_without_go_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(AssetError, match="Go is not installed"):
         builds.build("etcd", tmp_path / "etcd", lambda _line: None)
+
+
+def test_what_is_downloaded_by_default_has_a_published_checksum():
+    known = downloads.read_checksums(downloads.PINNED)
+    assert {downloads.release(name).url for name in assets.NAMES} <= set(known)
+    assert {len(digest) for digest in known.values()} == {64, 128}
+
+
+def test_one_archive_of_the_server_gives_three_binaries():
+    members = {name: downloads.release(name) for name in assets.NAMES if name.startswith("kube-")}
+    assert len({release.url for release in members.values()}) == 1
+    assert {release.member.rpartition("/")[2] for release in members.values()} == set(members)
+
+
+def test_a_release_with_a_longer_digest_is_checked_by_it(tmp_path, monkeypatch):
+    published = make_executable(tmp_path / "published", "the binary")
+    monkeypatch.setattr(downloads, "release", lambda _name: downloads.Release(published.as_uri()))
+    digest = hashlib.sha512(published.read_bytes()).hexdigest()
+    found = make_resolver(tmp_path, checksums={published.as_uri(): digest}).resolve(["kube-scheduler"])
+    assert found["kube-scheduler"].origin == "release"
+
+
+def test_the_servers_archive_is_fetched_once_for_all_of_its_binaries(tmp_path, monkeypatch):
+    names = [name for name in assets.NAMES if name.startswith("kube-")]
+    archive = tmp_path / "server.tar.gz"
+    with tarfile.open(archive, "w:gz") as contents:
+        for name in names:
+            contents.add(make_executable(tmp_path / "published" / name, name), f"server/{name}")
+    url = archive.as_uri()
+    monkeypatch.setattr(downloads, "release", lambda name: downloads.Release(url, f"server/{name}"))
+    resolver = make_resolver(tmp_path, checksums={url: hashlib.sha512(archive.read_bytes()).hexdigest()})
+    found = resolver.resolve(names)
+    assert {name: asset.path.read_text() for name, asset in found.items()} == {name: name for name in names}
+    assert [found[name].origin for name in names] == ["release", "cache", "cache"]
