@@ -216,6 +216,14 @@ def test_the_measured_curves_decide_what_a_technique_does(ours, want):
     assert compare(theirs, ours, Noise(0.01)) == turned.get(want, want)
 
 
+def test_rungs_of_one_curve_are_no_reason_to_call_two_curves_crossed():
+    """A steep curve and the same, a little better: each has rungs that are much faster for a loss within noise."""
+    theirs = measured(0, [(49, 1000), (42, 1090), (36, 1180), (31, 1280)])
+    ours = measured(1, [(53, 1080), (45, 1180), (39, 1270), (33, 1380)])
+    assert compare(ours, theirs, Noise(0.05)) == "WithinNoise"
+    assert compare(ours, theirs, Noise(0.01)) == "PushesOut"
+
+
 def measured(number, rows):
     rungs = [make_measurement(2**n, speed=s, per_gpu=t) for n, (s, t) in enumerate(rows)]
     tight = [
