@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from frontier_tuner.axes import PLANE, Axis
-from frontier_tuner.frontier import Point, beats, non_dominated
+from frontier_tuner.frontier import Point, non_dominated
 from frontier_tuner.noise import Noise, ratio
 
 Effect = Literal["PushesOut", "MovesAlong", "PullsIn", "WithinNoise"]
@@ -13,7 +13,9 @@ Effect = Literal["PushesOut", "MovesAlong", "PullsIn", "WithinNoise"]
 def compare(ours: Sequence[Point], theirs: Sequence[Point], noise: Noise) -> Effect:
     """Return what going from their curve to ours does.
 
-    `PushesOut`: a point of their frontier is beaten beyond noise, none of ours is, and neither end is given up.
+    `PushesOut`: a point of their frontier is beaten beyond noise, none of ours is, and neither end is given up. A point
+    counts as beaten where one of the other curve is better beyond noise on both axes: the luck of a start moves a whole
+    curve along both, and where a curve is steep a small shift along one is a large one along the other.
     `PullsIn` is the same with the roles changed. `MovesAlong`: each has what the other does not reach; they cross, or
     one goes further at one end without beating anything. `WithinNoise`: no difference is beyond noise.
 
@@ -32,7 +34,11 @@ def compare(ours: Sequence[Point], theirs: Sequence[Point], noise: Noise) -> Eff
 
 
 def _beaten(curve: Sequence[Point], by: Sequence[Point], noise: Noise) -> bool:
-    return any(beats(other, point, noise) for point in non_dominated(curve) for other in by)
+    return any(_better(other, point, noise) for point in non_dominated(curve) for other in by)
+
+
+def _better(one: Point, other: Point, noise: Noise) -> bool:
+    return all(ratio(one.metrics[axis.key], other.metrics[axis.key], noise).above for axis in PLANE)
 
 
 def _reaches(one: Sequence[Point], other: Sequence[Point], noise: Noise) -> bool:

@@ -9,19 +9,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from frontier_tuner.cliffs import Cliff, beside, find_cliffs
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.confirming import Confirmed, confirmed, finalist_plan
 from frontier_tuner.factors import Attribution, Without, leave_one_out_plan, technique_factors
 from frontier_tuner.frontier import Point, points
 from frontier_tuner.journal import encode_configuration
+from frontier_tuner.measurement import ITL, THROUGHPUT_PER_GPU, TTFT, USER_SPEED, key
 from frontier_tuner.noise import Noise, Ratio, estimate_noise
 from frontier_tuner.objectives import Objectives, Target
+from frontier_tuner.predict import PriorModel
+from frontier_tuner.predict.calibration import calibrate
 from frontier_tuner.selection import Selection, select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import Stop
 from frontier_tuner.trial import TrialRecord
 from frontier_tuner.unlocks import figures
+
+_PREDICTED = {
+    "ttft": key(TTFT, 50),
+    "itl": key(ITL, 50),
+    "user_speed": key(USER_SPEED, 50),
+    "throughput": THROUGHPUT_PER_GPU,
+}
+"""What a prior predicts, and what it is compared with."""
 
 Sections = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -185,6 +198,27 @@ def explain_study(
         stop=stop,
         calibration=tuple(calibration),
     )
+
+
+def calibration_of(journal: Sequence[TrialRecord], prior: PriorModel) -> tuple[str, ...]:
+    """Return sentences on how far a prior was off, over everything that was measured under a number of users.
+
+    Args:
+        journal: Finished trials.
+        prior: What predicted them.
+    """
+    known = [point for point in points(journal, Objectives()) if point.load.kind == "Concurrency"]
+    configurations = list(dict.fromkeys(point.configuration for point in known))
+    levels = sorted({point.load.value for point in known})
+    if not known:
+        return ()
+    measured = {metric: np.full((len(configurations), len(levels)), math.nan) for metric in _PREDICTED}
+    for point in known:
+        place = configurations.index(point.configuration), levels.index(point.load.value)
+        for metric, name in _PREDICTED.items():
+            measured[metric][place] = point.measured.value(name) or math.nan
+    prediction = prior.predict(configurations, np.tile(np.array(levels), (len(configurations), 1)))
+    return tuple(str(each) for each in calibrate(measured, prediction))
 
 
 def _known(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.policies import traded
 from frontier_tuner.selection import select
 from frontier_tuner.space import SearchSpace
-from frontier_tuner.techniques import Technique, techniques_between
+from frontier_tuner.techniques import Technique, carried_over, techniques_between
 from frontier_tuner.trial import TrialRecord
 
 State = Literal["Measured", "Needed", "NotMeasured", "NoConfiguration"]
@@ -223,17 +223,20 @@ def _nearest(
     for knob in technique.knobs:
         if knob not in baseline:
             ideal.pop(knob, None)
-    wanted = Configuration.of(ideal)
-    if not space.violations(wanted):
-        return Without(technique, wanted)
+    # Without the technique knobs may exist that the winner lacks, such as the limits of a single pool.
+    exact = [Configuration.of(ideal), Configuration.of({**carried_over(winner, baseline), **ideal})]
+    for candidate in exact:
+        if not space.violations(candidate):
+            return Without(technique, candidate)
+    wanted = exact[-1]
     best: tuple[tuple[float, ...], str, Configuration, tuple[str, ...]] | None = None
     start = _away(space, winner, baseline, technique.knobs)
     for candidate in space.configurations():
         away = _away(space, candidate, baseline, technique.knobs)
         if away >= start:
             continue
-        names = {**candidate, **winner}
-        others = tuple(sorted(n for n in names if n not in technique.knobs and candidate.get(n) != winner.get(n)))
+        names = {**candidate, **wanted}
+        others = tuple(sorted(n for n in names if n not in technique.knobs and candidate.get(n) != wanted.get(n)))
         rank = (len(others), away, _away(space, candidate, wanted, others))
         if best is None or (rank, candidate.hash) < best[:2]:
             best = (rank, candidate.hash, candidate, others)

@@ -54,11 +54,6 @@ class Ratio:
         """Whether the first value is smaller beyond noise."""
         return self.high < 1
 
-    @property
-    def beyond_noise(self) -> bool:
-        """Whether the two values differ beyond noise."""
-        return self.above or self.below
-
     def __str__(self) -> str:
         return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
 

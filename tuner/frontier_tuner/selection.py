@@ -111,7 +111,7 @@ def select(points: Sequence[Point], objectives: Objectives, target: Target, *, n
         [
             _because(best, target),
             _binds(binding, keys),
-            *_compared(runner_up, margin),
+            *_compared(best, runner_up, margin),
             *_instead(best, alternative, axes[0]),
             *_sure(sure),
         ]
@@ -187,14 +187,14 @@ def _binds(binding: str, keys: Sequence[Unlock]) -> str:
     return "nothing better was measured" if binding == "none" else f"{binding} and others forbid the next better point"
 
 
-def _compared(runner_up: Point | None, margin: Ratio | None) -> list[str]:
+def _compared(best: Point, runner_up: Point | None, margin: Ratio | None) -> list[str]:
     if runner_up is None:
         return []
     behind = ""
     if margin is not None:
         share = (1 - 1 / margin.value) * 100
         behind = f", {share:.1f} % behind" + ("" if margin.above else ", within noise")
-    return [f"next best is {figures(runner_up)}{behind}"]
+    return [f"next best is {figures(runner_up, best.configuration)}{behind}"]
 
 
 def _instead(best: Point, alternative: Point | None, axis: Axis) -> list[str]:
@@ -202,7 +202,8 @@ def _instead(best: Point, alternative: Point | None, axis: Axis) -> list[str]:
         return []
     other = THROUGHPUT if axis is SPEED else SPEED
     ahead = other.gain(alternative.metrics[other.key].value, best.metrics[other.key].value) * 100
-    return [f"as good within noise, with {ahead:.0f} % more {other.title}, is {figures(alternative)}"]
+    what = figures(alternative, best.configuration)
+    return [f"as good within noise, with {ahead:.0f} % more {other.title}, is {what}"]
 
 
 def _sure(sure: Confidence | None) -> list[str]:

@@ -151,7 +151,8 @@ def _retry(journal: Sequence[TrialRecord], pending: Sequence[Configuration]) -> 
     settled = {record.configuration for record in journal if record.outcome != "Failed"} | set(pending)
     failed: dict[Configuration, list[TrialRecord]] = {}
     for record in journal:
-        if record.outcome == "Failed" and record.configuration not in settled and record.purpose != "Confirmation":
+        wanted = record.purpose not in ("Confirmation", "Ablation")
+        if record.outcome == "Failed" and record.configuration not in settled and wanted:
             failed.setdefault(record.configuration, []).append(record)
     for configuration, records in failed.items():
         if len(records) <= MAX_RETRIES:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from frontier_tuner.configuration import Configuration
 from frontier_tuner.frontier import Point, SLOViolation, with_unit
 from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.policies import Score, traded
@@ -26,6 +27,7 @@ class Unlock:
         gain: By which share the point is better for the target's policy; None for the knee, which has no single
             measure, and where there is no choice to compare with.
         gains: What the gain is a share of.
+        chosen: The configuration of the present choice, or None where there is none.
     """
 
     objective: str
@@ -36,6 +38,7 @@ class Unlock:
     point: Point
     gain: float | None = None
     gains: str = ""
+    chosen: Configuration | None = None
 
     @property
     def relaxation(self) -> float:
@@ -50,7 +53,7 @@ class Unlock:
         if self.headroom_percent is not None:
             what += f", or a headroom of {self.headroom_percent} %,"
         worth = "" if self.gain is None else f", {self.gain * 100:.1f} % better in {self.gains}"
-        return f"{what} would give {figures(self.point)}{worth}"
+        return f"{what} would give {figures(self.point, self.chosen)}{worth}"
 
 
 def unlocks(
@@ -95,11 +98,27 @@ def outward(value: float, *, up: bool) -> float:
     return float(f"{steps * step:.{DIGITS}g}")
 
 
-def figures(point: Point) -> str:
-    """Return a point as a person reads it: configuration, load and place in the plane."""
+def figures(point: Point, chosen: Configuration | None = None) -> str:
+    """Return a point as a person reads it: configuration, load and place in the plane.
+
+    Args:
+        point: The point.
+        chosen: A configuration that the reader knows; of the point's only the knobs that differ from it are named.
+    """
     return (
-        f"{point.configuration} at {point.load} ({point.speed:.4g} tokens/s/user, {point.throughput:.4g} tokens/s/GPU)"
+        f"{_named(point.configuration, chosen)} at {point.load} "
+        f"({point.speed:.4g} tokens/s/user, {point.throughput:.4g} tokens/s/GPU)"
     )
+
+
+def _named(configuration: Configuration, chosen: Configuration | None) -> str:
+    if chosen is None:
+        return str(configuration)
+    own = {name: value for name, value in configuration.items() if chosen.get(name) != value}
+    gone = ", ".join(name for name in chosen if name not in configuration)
+    if not own:
+        return f"the same without {gone}" if gone else "the same configuration"
+    return str(Configuration.of(own)) + (f" without {gone}" if gone else "")
 
 
 def _unlock(point: Point, violation: SLOViolation, objectives: Objectives, target: Target) -> Unlock:
@@ -121,7 +140,10 @@ def _order(unlock: Unlock, scored: Score) -> tuple[float, ...]:
 
 def _with_gain(unlock: Unlock, best: Point | None, points: Sequence[Point], target: Target) -> Unlock:
     axes = traded(target, points)
-    if best is None or len(axes) > 1:
+    if best is None:
+        return unlock
+    unlock = replace(unlock, chosen=best.configuration)
+    if len(axes) > 1:
         return unlock
     now, then = (point.metrics.get(axes[0].key) for point in (best, unlock.point))
     if now is None or then is None or now.value <= 0 or then.value <= 0:

@@ -9,7 +9,7 @@ from frontier_local.demo.scenario import Scenario
 Manifest = Mapping[str, Any]
 
 COST = ("cost per million output tokens", "CostPerMillionOutputTokens", None)
-THROUGHPUT = ("output tokens/s", "OutputTokensPerSecond", None)
+THROUGHPUT = ("output tokens/s per GPU", "OutputTokensPerSecondPerGPU", None)
 
 
 def condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:

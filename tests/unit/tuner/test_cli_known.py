@@ -86,7 +86,13 @@ def test_resume_finds_its_study_before_it_starts_anything(study, tmp_path, monke
 def test_explain_prints_the_reasons_and_a_json_document(study):
     study()
     printed = run("explain", "study.yaml")
-    for words in ("Selection", "holds all objectives with 10 % headroom", "Stop", "BudgetExhausted: 3 of 3 trials"):
+    for words in (
+        "Selection",
+        "throughput per GPU: measured",
+        "holds all objectives with 10 % headroom",
+        "Stop",
+        "BudgetExhausted: 3 of 3 trials",
+    ):
         assert words in printed
     document = json.loads(run("explain", "study.yaml", "--json"))
     assert document["policy"] == "MinCost"

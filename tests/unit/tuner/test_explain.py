@@ -1,10 +1,12 @@
 import json
 
+import numpy as np
 import pytest
 
 from frontier_tuner.configuration import Configuration
-from frontier_tuner.explain import explain_study
+from frontier_tuner.explain import calibration_of, explain_study
 from frontier_tuner.objectives import Target
+from frontier_tuner.predict import Prediction
 from frontier_tuner.stopping import Stop
 from frontier_tuner.trial import Failure
 from support.tuner_builders import make_measurement, make_objectives, make_record, make_space
@@ -106,6 +108,25 @@ def test_without_a_choice_the_nearest_point_and_what_to_relax_are_told():
 
 def test_a_baseline_that_wins_owes_nothing_to_a_technique():
     assert explained([trial(0, BASE, 1.0)]).attribution is None
+
+
+class Doubling:
+    """A prior that expects twice what the trials of this module show at their best."""
+
+    def predict(self, configurations, concurrency):
+        shape = (len(configurations), concurrency.shape[1])
+        speed, throughput = 200 / (1 + concurrency / 8), 20 * concurrency
+        unknown = np.full(shape, np.nan)
+        return Prediction(unknown, unknown, speed, throughput, unknown, unknown[:, 0], unknown[:, 0])
+
+
+def test_a_prior_is_held_against_what_was_measured():
+    sentences = calibration_of(JOURNAL[:1], Doubling())
+    assert [sentence.partition(" (")[0] for sentence in sentences] == [
+        "user speed: measured 0.50 times the prediction",
+        "throughput per GPU: measured 0.50 times the prediction",
+    ]
+    assert calibration_of([], Doubling()) == ()
 
 
 def test_nothing_measured_explains_itself():

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier_tuner.curves import compare
+from frontier_tuner.engines.vllm import CATALOGUE
 from frontier_tuner.factors import leave_one_out, leave_one_out_plan, technique_factors
 from frontier_tuner.frontier import points
 from frontier_tuner.noise import Noise
 from frontier_tuner.objectives import Target
-from frontier_tuner.space import Parameter, Rule, SearchSpace
+from frontier_tuner.space import Parameter, Requirement, Rule, SearchSpace
 from frontier_tuner.techniques import TECHNIQUES, techniques_between
 from frontier_tuner.trial import Failure
 from support.tuner_builders import make_configuration, make_measurement, make_objectives, make_record
@@ -215,6 +216,14 @@ def test_the_measured_curves_decide_what_a_technique_does(ours, want):
     assert compare(theirs, ours, Noise(0.01)) == turned.get(want, want)
 
 
+def test_rungs_of_one_curve_are_no_reason_to_call_two_curves_crossed():
+    """A steep curve and the same, a little better: each has rungs that are much faster for a loss within noise."""
+    theirs = measured(0, [(49, 1000), (42, 1090), (36, 1180), (31, 1280)])
+    ours = measured(1, [(53, 1080), (45, 1180), (39, 1270), (33, 1380)])
+    assert compare(ours, theirs, Noise(0.05)) == "WithinNoise"
+    assert compare(ours, theirs, Noise(0.01)) == "PushesOut"
+
+
 def measured(number, rows):
     rungs = [make_measurement(2**n, speed=s, per_gpu=t) for n, (s, t) in enumerate(rows)]
     tight = [
@@ -236,13 +245,54 @@ def test_comparing_curves_is_antisymmetric_and_blind_to_order(one, other, random
     assert compare(random.sample(ours, len(ours)), theirs, Noise(0.02)) == found
 
 
-def test_no_knob_belongs_to_two_techniques():
+POOLS = SearchSpace(
+    (
+        Parameter("mode", ("agg", "disagg")),
+        Parameter("tensorParallelSize", (1, 2, 4), requires=Requirement("mode", ("agg",))),
+        Parameter("maxNumSeqs", (16, 64), requires=Requirement("mode", ("agg",))),
+        Parameter("decodeTensorParallelSize", (1, 2, 4), requires=Requirement("mode", ("disagg",))),
+        Parameter("prefillReplicas", (1, 2), requires=Requirement("mode", ("disagg",))),
+        Parameter("speculativeMethod", ("none", "ngram")),
+        Parameter("numSpeculativeTokens", (1, 3), requires=Requirement("speculativeMethod", ("ngram",))),
+    ),
+)
+ONE_POOL = make_configuration(mode="agg", tensorParallelSize=1, maxNumSeqs=64, speculativeMethod="none")
+TWO_POOLS = make_configuration(
+    mode="disagg", decodeTensorParallelSize=4, prefillReplicas=2, speculativeMethod="ngram", numSpeculativeTokens=3
+)
+
+
+def test_knobs_that_come_and_go_with_others_are_set_back_with_them():
+    assert POOLS.violations(ONE_POOL) == POOLS.violations(TWO_POOLS) == ()
+    found = {each.technique.name: each for each in leave_one_out(POOLS, TWO_POOLS, ONE_POOL)}
+    assert list(found) == ["SpeculativeDecoding", "Disaggregation"]
+    assert found["SpeculativeDecoding"].configuration == make_configuration(
+        mode="disagg", decodeTensorParallelSize=4, prefillReplicas=2, speculativeMethod="none"
+    )
+    # One pool keeps what the decode pool had, and takes the rest from the baseline.
+    assert found["Disaggregation"].configuration == make_configuration(
+        mode="agg", tensorParallelSize=4, maxNumSeqs=64, speculativeMethod="ngram", numSpeculativeTokens=3
+    )
+    assert not any(each.partial or each.others for each in found.values())
+
+
+def test_one_pool_that_does_not_fit_takes_the_nearest_that_does():
+    fits = Rule(("mode", TP), lambda c: "too wide" if c.get("mode") == "agg" and c.get(TP) == 4 else None)
+    space = replace(POOLS, rules=(fits,))
+    found = {each.technique.name: each for each in leave_one_out(space, TWO_POOLS, ONE_POOL)}["Disaggregation"]
+    assert found.configuration[TP] == 2
+    assert found.others == (TP,)
+
+
+def test_no_knob_belongs_to_two_techniques_and_every_one_of_the_engine_to_one():
     knobs = [knob for knobs in TECHNIQUES.values() for knob in knobs]
     assert len(knobs) == len(set(knobs))
+    assert {parameter.name for parameter in CATALOGUE} <= set(knobs)
 
 
 def test_a_knob_that_no_technique_claims_is_one_of_its_own():
-    one, other = make_configuration(maxNumSeqs=1, blend=3), make_configuration(maxNumSeqs=2, maxNumBatchedTokens=9)
+    one = make_configuration(maxNumSeqs=1, maxNumBatchedTokens=9, blend=3)
+    other = make_configuration(maxNumSeqs=2, gone=1)
     found = techniques_between(one, other)
     assert [(each.name, each.knobs) for each in found] == [
         ("BatchLimits", ("maxNumSeqs", "maxNumBatchedTokens")),

@@ -107,7 +107,7 @@ def test_two_points_never_beat_each_other_nor_do_more_in_a_circle(rows, noise):
 
 
 @given(st.lists(uncertain, max_size=10), noises, st.randoms(use_true_random=False))
-def test_the_order_of_the_input_changes_nothing(rows, noise, random):
+def test_permuting_the_input_changes_nothing(rows, noise, random):
     candidates = list(uncertain_points(rows))
     shuffled = candidates.copy()
     random.shuffle(shuffled)

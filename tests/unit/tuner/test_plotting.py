@@ -10,7 +10,7 @@ from frontier_tuner.objectives import SLO, Objectives, Target
 from frontier_tuner.plotting import figure_of, label
 from frontier_tuner.plotting.page import page
 from frontier_tuner.plotting.svg import svg, ticks
-from frontier_tuner.plotting.text import HEIGHT, text
+from frontier_tuner.plotting.text import HEIGHT, WIDTH, text
 from frontier_tuner.trial import Failure
 from support.tuner_builders import make_configuration, make_measurement, make_objectives, make_record
 
@@ -132,6 +132,8 @@ def test_a_terminal_shows_each_kind_of_point_at_its_place():
     assert "100" in lines[HEIGHT + 2]
     floors = text(figure(Target("AtUserSpeed", user_tokens_per_second=50.0), make_objectives(max_cost=9.0)))
     assert floors.count(":") > HEIGHT / 2
+    priced = text(figure(objectives=make_objectives(max_cost=4.0, price_per_gpu_hour=3.6)))
+    assert max(line.count(":") for line in priced.splitlines()) > WIDTH / 2
 
 
 @given(st.floats(1e-6, 1e9))

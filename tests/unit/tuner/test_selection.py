@@ -10,6 +10,7 @@ from frontier_tuner.noise import Noise
 from frontier_tuner.objectives import SLO, Objectives, Target
 from frontier_tuner.policies import misses, rank, score
 from frontier_tuner.selection import Confidence, confidence, select
+from frontier_tuner.unlocks import figures
 from support.tuner_builders import make_configuration, make_measurement, make_objectives, make_record
 
 #        sequences: speed, per GPU, TTFT, cost, GPUs
@@ -299,6 +300,20 @@ def test_a_point_that_is_as_good_within_noise_and_much_faster_is_named():
     assert selection.alternative.configuration["maxNumSeqs"] == 1
     assert "as good within noise, with 100 % more tokens/s/user, is maxNumSeqs=1" in selection.message
     assert select(measured(engines), make_objectives(), Target("Knee")).alternative is None
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ({"a": 1, "b": 2}, "the same configuration at 8 concurrent"),
+        ({"a": 1, "b": 3}, "b=3 at 8 concurrent"),
+        ({"a": 1}, "the same without b at 8 concurrent"),
+        ({"a": 2, "c": 4}, "a=2 c=4 without b at 8 concurrent"),
+    ],
+)
+def test_beside_a_known_configuration_only_what_differs_is_named(values, want):
+    (point,) = points([make_record(0, make_configuration(**values))], make_objectives())
+    assert figures(point, make_configuration(a=1, b=2)).startswith(want)
 
 
 @pytest.mark.parametrize(

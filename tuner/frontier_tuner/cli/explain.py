@@ -17,12 +17,12 @@ def explain(*, file: Path, journal: Path | None, as_json: bool) -> None:
     """Explain the point that the target of FILE selects from a journal; nothing is measured.
 
     Says what binds, the runner-up, what would unlock a better point, how sure the objectives hold, the second
-    measurements, cliffs beside the choice, what each technique contributed, and whether the study would go on. Exits
-    with 3 where no point is feasible.
+    measurements, cliffs beside the choice, what each technique contributed, how far the prior was off, and whether the
+    study would go on. Exits with 3 where no point is feasible.
     """
-    from frontier_tuner.explain import explain_study  # noqa: PLC0415 - see the package
+    from frontier_tuner.explain import calibration_of, explain_study  # noqa: PLC0415 - see the package
     from frontier_tuner.stopping import failing, first_stop, stable, within_budget  # noqa: PLC0415 - see the package
-    from frontier_tuner.study import budget_of  # noqa: PLC0415 - see the package
+    from frontier_tuner.study import budget_of, prior_of  # noqa: PLC0415 - see the package
 
     known = known_study(file, journal)
     objectives = known.spec.to_objectives()
@@ -34,7 +34,15 @@ def explain(*, file: Path, journal: Path | None, as_json: bool) -> None:
             stable(known.records, objectives),
         )
     )
-    found = explain_study(known.records, known.space, objectives, known.spec.to_target(), stop=stop)
+    prior = prior_of(known.spec)
+    found = explain_study(
+        known.records,
+        known.space,
+        objectives,
+        known.spec.to_target(),
+        stop=stop,
+        calibration=() if prior is None else calibration_of(known.records, prior),
+    )
     if as_json:
         click.echo(json.dumps(found.encode(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
