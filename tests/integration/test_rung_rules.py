@@ -258,6 +258,27 @@ CASES = {
         "WindowInvalid",
         "3 % of the prompt tokens.*repeats 0 %",
     ),
+    "case 54: more was found than the load repeats": (
+        History(
+            summary={"shared_tokens": 90_000},
+            change={"vllm:prefix_cache_hits_total": lambda now, _: 1600.0 * max(0.0, now)},
+        ),
+        "WarmCache",
+        "WindowInvalid",
+        "53.3 % of the prompt tokens.*repeats 50 %",
+    ),
+    "case 57: malformed answers": (
+        History(summary={"ok": 296, "failed": 4, "malformed": 4}),
+        "TooManyMalformed",
+        "WindowInvalid",
+        "4 of 300 answers have times that cannot be",
+    ),
+    "requests that were never sent": (
+        History(summary={"unsent": 7, "cpu_percent": 99}),
+        "RateNotReached",
+        "WindowInvalid",
+        "never sent 7 requests.*used 99 % of a core",
+    ),
     "the SLO lies inside a wide bucket": (
         History(replace={"frontier_load_ttft_seconds": {name: TTFT[name] for name in ("0.25", "1.0", "+Inf")}}),
         "BoundOffEdges",
@@ -343,6 +364,13 @@ def test_an_empty_window_has_no_metrics_and_blames_the_engine_that_let_none_begi
     assert measured.metrics == {}
     assert (measured.validity.check, measured.validity.reason) == ("NoWindow", "WindowInvalid")
     assert "no complete answer within 60 s" in measured.validity.message
+
+
+def test_case_54_hits_that_the_load_itself_repeats_spoil_nothing(measure):
+    hits = {"vllm:prefix_cache_hits_total": lambda now, _: 1500.0 * max(0.0, now)}
+    measured = measure(History(summary={"shared_tokens": 90_000}, change=hits))
+    assert measured.validity.valid, measured.validity
+    assert measured.value("CachedInputTokensPerSecond") == pytest.approx(1500)
 
 
 def test_a_window_of_two_jobs_counts_once_and_says_so(measure, server, origin, request):

@@ -60,7 +60,6 @@ def gather(
     reader, where = window.reader, window.where
     start, end = summary.start.timestamp(), summary.end.timestamp()
     resets, starts = (reader.number(text) for text in queries.restarts(OUTPUT_TOKENS, where, loaded.whole))
-    shared, prompt = getattr(summary, "shared_tokens", None), summary.input_tokens
     return Evidence(
         summary=summary,
         scrape_interval_seconds=window.scrape_interval_seconds,
@@ -77,18 +76,28 @@ def gather(
         engine_seconds=_engine_seconds(reader, loaded, engine),
         client_seconds=client.seconds,
         hit_percent=hit_percent(window, engine.resolved),
-        declared_hit_percent=100 * shared / prompt if shared is not None and prompt else declared_hit_percent,
+        declared_hit_percent=_declared(summary, declared_hit_percent),
         mismatches=_mismatches(reader, where, window.span, configuration),
         loose_bounds=client.loose_bounds,
-        unsent=getattr(summary, "unsent", 0),
-        malformed=getattr(summary, "malformed", 0),
-        cpu_percent=getattr(summary, "cpu_percent", 0),
+        unsent=summary.unsent,
+        malformed=summary.malformed,
+        cpu_percent=summary.cpu_percent,
         slo_observations=slo_observations,
         slo_missed=slo_missed,
         steadiness=_steadiness(loaded, engine, client),
         missing=missing,
         oddities=oddities,
     )
+
+
+def _declared(summary: LoadSummary, otherwise: float | None) -> float | None:
+    """Return the share of prompt tokens that the load repeats, in percent, as the load generator counted it itself.
+
+    A load generator that counts nothing may be one that cannot: then what was declared beforehand holds.
+    """
+    if summary.shared_tokens and summary.input_tokens:
+        return 100 * summary.shared_tokens / summary.input_tokens
+    return otherwise
 
 
 def _steadiness(loaded: Loaded, engine: EngineView, client: ClientView) -> Steadiness:
