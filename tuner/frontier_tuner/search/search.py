@@ -20,6 +20,8 @@ __all__ = ["Choice", "Search", "Settings", "Started"]
 
 CONSIDERED = 250
 """Candidates for which curves are drawn: those that could add most under optimism."""
+LATEST = 64
+"""Starts of each outcome from which the probability to start is learnt."""
 OPTIMISM = 1.5
 """Standard deviations of that optimism."""
 UNLIKELY = 0.3
@@ -141,7 +143,9 @@ class Search:
     def _chance(self, history: Sequence[Started]) -> Floats:
         tried = np.array([start.candidate for start in history], dtype=np.int64)
         started = np.array([0.0 if start.died else 1.0 for start in history])
-        chance = starts.chance(self._model.kernel, self._ready, tried, started)
+        # Of very many starts the latest deaths and the latest successes tell where engines die.
+        read = np.sort(np.concatenate([np.flatnonzero(started == came)[-LATEST:] for came in (0.0, 1.0)]))
+        chance = starts.chance(self._model.kernel, self._ready, tried[read], started[read])
         for each in set(tried[started == 0].tolist()):
             # Dead for good or by a whim: the odds that all its deaths were whims, by Bayes' rule.
             whims = chance[each] * starts.FLAKES ** int((tried == each).sum())
