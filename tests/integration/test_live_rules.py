@@ -9,11 +9,9 @@ import pytest
 from frontier_tuner.measurement import Load, Window
 from frontier_tuner.objectives import SLO, Objectives
 from frontier_tuner.prometheus import PrometheusSource, Value, measure_live
-from support.prometheus_server import GAP, STALE, find_servers, running
+from support.prometheus_server import EACH_SERVER, GAP, SERVERS, STALE, running
 
 pytestmark = pytest.mark.integration
-SERVERS = find_servers()
-NONE = pytest.param("none", marks=pytest.mark.skip("no Prometheus on this machine"))
 OBJECTIVES = Objectives(
     slos=(SLO("ttft", "TTFT", 95, maximum=0.5), SLO("speed", "UserTokensPerSecond", 5, minimum=20.0))
 )
@@ -29,7 +27,7 @@ TOKENS, FINISHED, STARTED = "vllm:generation_tokens_total", "vllm:request_succes
 SECONDS, INTERVAL = 120, 5
 
 
-@pytest.fixture(scope="module", params=sorted(SERVERS) or [NONE])
+@pytest.fixture(scope="module", params=EACH_SERVER)
 def server(request, tmp_path_factory):
     with running(SERVERS[request.param], tmp_path_factory.mktemp(request.param)) as started:
         yield started

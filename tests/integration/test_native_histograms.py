@@ -11,7 +11,7 @@ from frontier_tuner.prometheus.engine_metrics import resolve
 from frontier_tuner.prometheus.estimates import estimate_quantile, estimate_share
 from frontier_tuner.prometheus.queries import Histogram, Span
 from frontier_tuner.prometheus.reader import Reader
-from support.prometheus_server import find_servers, running
+from support.prometheus_server import SERVERS, running
 from support.scripted_server import Reply, ScriptedServer
 
 pytestmark = pytest.mark.integration
@@ -28,7 +28,7 @@ def exposition(times):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """A source whose server has converted a classic histogram, scraped a few times by two jobs, and the time."""
-    program = find_servers().get("built")
+    program = SERVERS.get("built")
     if program is None:
         pytest.skip("no Prometheus 3: REQUIRE_PROMETHEUS_3=1 builds one")
     with ScriptedServer(exposition(1), exposition(1), exposition(2)) as engine:

@@ -13,11 +13,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from frontier_tuner.plants.processes import wait_for
 from frontier_tuner.prometheus import PrometheusSource, Value
 from frontier_tuner.prometheus.answers import MeasurementError, RefusedError, UnreachableError
-from support.prometheus_server import find_servers, running
+from support.prometheus_server import EACH_SERVER, SERVERS, running
 
 pytestmark = pytest.mark.integration
-SERVERS = find_servers()
-NONE = pytest.param("none", marks=pytest.mark.skip("no Prometheus on this machine"))
 PASSWORD = "let-me-in"
 HASH = "$2b$04$NqGZkDQD1/ltrHWRUvRk9uM12e7nrRZfrxZYdnnU/pBJ6ZOo9ouEq"
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -72,7 +70,7 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"), "tests")
 
 
-@pytest.fixture(scope="module", params=sorted(SERVERS) or [NONE])
+@pytest.fixture(scope="module", params=EACH_SERVER)
 def guarded(request, authority, tmp_path_factory):
     """The address of a Prometheus that wants a client certificate and a password, and how to come in."""
     directory = tmp_path_factory.mktemp(f"guarded-{request.param}")

@@ -21,15 +21,12 @@ from frontier_tuner.prometheus.histograms import Unknown
 from frontier_tuner.prometheus.precision import slo_verdict
 from frontier_tuner.prometheus.queries import Histogram, Span
 from frontier_tuner.prometheus.reader import Reader
-from support.prometheus_server import GAP, STALE, find_servers, ramp, running, steps
+from support.prometheus_server import EACH_SERVER, GAP, SERVERS, STALE, ramp, running, steps
 
 pytestmark = pytest.mark.integration
-SERVERS = find_servers()
 
 
-@pytest.fixture(
-    scope="module", params=sorted(SERVERS) or [pytest.param("none", marks=pytest.mark.skip("no Prometheus"))]
-)
+@pytest.fixture(scope="module", params=EACH_SERVER)
 def server(request, tmp_path_factory):
     with running(SERVERS[request.param], tmp_path_factory.mktemp(request.param)) as started:
         yield started

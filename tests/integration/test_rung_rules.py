@@ -8,18 +8,16 @@ import pytest
 from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import SLO, Objectives
 from frontier_tuner.prometheus import Limits, PrometheusSource, Value, measure_rung
-from support.prometheus_server import find_servers, running
+from support.prometheus_server import EACH_SERVER, SERVERS, running
 from support.rung_history import GAP, TTFT, History, scope_of
 
 pytestmark = pytest.mark.integration
-SERVERS = find_servers()
-NONE = pytest.param("none", marks=pytest.mark.skip("no Prometheus on this machine"))
 OBJECTIVES = Objectives(
     slos=(SLO("ttft", "TTFT", 95, maximum=0.5), SLO("speed", "UserTokensPerSecond", 10, minimum=40.0))
 )
 
 
-@pytest.fixture(scope="module", params=sorted(SERVERS) or [NONE])
+@pytest.fixture(scope="module", params=EACH_SERVER)
 def server(request, tmp_path_factory):
     with running(SERVERS[request.param], tmp_path_factory.mktemp(request.param)) as started:
         yield started

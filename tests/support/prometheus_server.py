@@ -6,6 +6,7 @@ import struct
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import requests
 import yaml
 
@@ -35,6 +36,11 @@ def find_servers():
     if newer.exists():
         found["built"] = newer
     return found
+
+
+SERVERS = find_servers()
+EACH_SERVER = sorted(SERVERS) or [pytest.param("none", marks=pytest.mark.skip("no Prometheus on this machine"))]
+"""Parameters of a fixture that runs a test on every server; one that is skipped where there is none."""
 
 
 class Server:

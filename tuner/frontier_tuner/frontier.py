@@ -14,7 +14,15 @@ from frontier_tuner import volumes
 from frontier_tuner.axes import PLANE, Axis
 from frontier_tuner.axes import SPEED as SPEED_AXIS
 from frontier_tuner.configuration import Configuration
-from frontier_tuner.measurement import COST, LATENCIES, THROUGHPUT_PER_GPU, Estimate, Load, Measurement
+from frontier_tuner.measurement import (
+    COST,
+    LATENCIES,
+    THROUGHPUT_PER_GPU,
+    Estimate,
+    Load,
+    Measurement,
+    cost_per_million,
+)
 from frontier_tuner.noise import ASSUMED, Noise, ratio, spread
 from frontier_tuner.objectives import Objectives
 from frontier_tuner.trial import TrialRecord
@@ -107,7 +115,7 @@ def feasible(
     missed = []
     for slo in objectives.slos:
         value = measurement.value(slo.key)
-        bound = slo.bound * (1 - margin if slo.maximum is not None else 1 + margin)
+        bound = slo.bound_within(headroom_percent)
         if value is None:
             missed.append(SLOViolation(slo.name, slo.key, None, bound, 0.0))
         elif slo.slack(value) < margin - ROUNDING:
@@ -286,7 +294,7 @@ def _repriced(measurement: Measurement, price: float | None) -> Measurement:
     throughput = measurement.metrics.get(THROUGHPUT_PER_GPU)
     if price is None or throughput is None or throughput.value <= 0 or throughput.low <= 0:
         return measurement
-    money = price * 1e6 / 3600
+    money = cost_per_million(price, 1.0)
     known, now = measurement.value(COST), money / throughput.value
     if known is not None and abs(known - now) <= ROUNDING * now:
         return measurement

@@ -30,6 +30,11 @@ KV_CACHE_PEAK = "KVCacheUsagePeak"
 WAITING = "RequestsWaiting"
 
 
+def cost_per_million(price_per_gpu_hour: float, throughput_per_gpu: float) -> float:
+    """Return the money that a million tokens cost at a throughput of one GPU, in tokens per second."""
+    return price_per_gpu_hour * 1e6 / 3600 / throughput_per_gpu
+
+
 def key(metric: str, percentile: int | None = None) -> str:
     """Return the key of a metric, with its percentile where it has one: `TTFT/95`."""
     return metric if percentile is None else f"{metric}/{percentile}"

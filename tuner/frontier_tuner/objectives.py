@@ -40,6 +40,11 @@ class SLO:
             raise ValueError(f"SLO {self.name} has neither a maximum nor a minimum")
         return bound
 
+    def bound_within(self, headroom_percent: int) -> float:
+        """Return the bound that a value must hold to lie so far inside, in the metric's unit."""
+        margin = headroom_percent / 100
+        return self.bound * (1 - margin if self.maximum is not None else 1 + margin)
+
     def slack(self, value: float) -> float:
         """Return the relative distance to the bound: positive where the value holds it, 0 on it, negative beyond."""
         return (self.bound - value) / self.bound if self.maximum is not None else (value - self.bound) / self.bound

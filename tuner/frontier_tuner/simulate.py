@@ -27,6 +27,7 @@ from frontier_tuner.measurement import (
     Load,
     Measurement,
     Window,
+    cost_per_million,
     key,
 )
 from frontier_tuner.objectives import Objectives, Target
@@ -116,7 +117,7 @@ class Plant:
         values = {
             THROUGHPUT: total,
             THROUGHPUT_PER_GPU: total / count,
-            COST: self.price * 1e6 / 3600 / (total / count),
+            COST: cost_per_million(self.price, total / count),
         }
         wanted = {slo.percentile for slo in objectives.slos}
         for percentile in PERCENTILES.keys() | wanted:

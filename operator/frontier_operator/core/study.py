@@ -130,18 +130,19 @@ def _propose(
     confirming = [trial for trial in open_trials if trial.purpose == "Confirmation"]
     number = next_number(observation)
     actions: list[Action] = []
+    records, prior, loads = journal(observation), prior_of(spec), ladder_of(spec)
     while not confirming and not _settled(state):
         proposal = tuner.propose(
             observation.space,
-            journal(observation),
+            records,
             pending,
             objectives=spec.to_objectives(),
             target=spec.to_target(),
             budget=budget_of(spec),
             spent_seconds=_spent_seconds(observation),
             seed=spec.search.seed,
-            prior=prior_of(spec),
-            loads=ladder_of(spec),
+            prior=prior,
+            loads=loads,
         )
         if isinstance(proposal, Stop):
             return _stopped(observation, incumbent, state, proposal, actions, open_trials)

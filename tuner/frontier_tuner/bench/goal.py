@@ -13,7 +13,7 @@ import numpy as np
 from frontier_tuner.bench.tables import Booleans
 from frontier_tuner.durations import parse_duration
 from frontier_tuner.errors import TunerError
-from frontier_tuner.measurement import E2E, TTFT, USER_SPEED
+from frontier_tuner.measurement import E2E, TTFT, USER_SPEED, cost_per_million
 from frontier_tuner.objectives import SLO, Metric, Objectives, Policy, Target
 from frontier_tuner.predict import Floats
 
@@ -93,7 +93,7 @@ class Goal:
 
     def cost(self, curves: Curves) -> Floats:
         """Return the money per million output tokens of each point."""
-        return np.asarray(self.gpu_price * 1e6 / 3600 / np.asarray(curves.throughput))
+        return np.asarray(cost_per_million(self.gpu_price, 1.0) / np.asarray(curves.throughput))
 
     def _slack(self, slo: SLO, curves: Curves) -> Floats:
         ttft, itl = np.asarray(curves.ttft, dtype=float), np.asarray(curves.itl, dtype=float)

@@ -5,17 +5,11 @@ from pathlib import Path
 import click
 
 from frontier_tuner.cli.known import known_study
-from frontier_tuner.cli.tune import tune_on_this_machine
+from frontier_tuner.cli.tune import study_options, tune_on_this_machine
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--engine-command", help="Command that the engine's arguments are appended to; default: vLLM.")
-@click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Default: frontier-<study>.jsonl.")
-@click.option("--starts", type=click.IntRange(min=1), help="Engine starts after which to stop in any case.")
-@click.option(
-    "--work", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs; default: temporary."
-)
+@study_options
 def resume(
     *, file: Path, engine_command: str | None, journal: Path | None, starts: int | None, work: Path | None
 ) -> None:

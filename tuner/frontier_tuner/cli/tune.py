@@ -1,20 +1,33 @@
 """`frontier tune`: a whole study on this machine."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from frontier_tuner.cli.outcome import print_outcome
 
+OPTIONS = (
+    click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.option("--engine-command", help="Command that the engine's arguments are appended to; default: vLLM."),
+    click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Default: frontier-<study>.jsonl."),
+    click.option("--starts", type=click.IntRange(min=1), help="Engine starts after which to stop in any case."),
+    click.option(
+        "--work", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs; default: temporary."
+    ),
+)
+"""What a study on this machine is asked with: the arguments of `tune_on_this_machine`."""
+
+
+def study_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of a study on this machine."""
+    for add in reversed(OPTIONS):
+        command = add(command)
+    return command
+
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--engine-command", help="Command that the engine's arguments are appended to; default: vLLM.")
-@click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Default: frontier-<study>.jsonl.")
-@click.option("--starts", type=click.IntRange(min=1), help="Engine starts after which to stop in any case.")
-@click.option(
-    "--work", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs; default: temporary."
-)
+@study_options
 def tune(
     *, file: Path, engine_command: str | None, journal: Path | None, starts: int | None, work: Path | None
 ) -> None:

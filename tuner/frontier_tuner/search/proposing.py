@@ -12,7 +12,7 @@ from frontier_tuner.configuration import Configuration
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.engines.vllm_rules import DP
 from frontier_tuner.frontier import SPEED_KEY
-from frontier_tuner.measurement import COST, THROUGHPUT_PER_GPU, Load, Measurement
+from frontier_tuner.measurement import COST, THROUGHPUT_PER_GPU, Load, Measurement, cost_per_million
 from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.predict import PriorModel
 from frontier_tuner.search.candidates import Candidates, candidates_of
@@ -83,17 +83,16 @@ def goal_of(objectives: Objectives, target: Target, price: float | None = None) 
     """
     keys = [SPEED_KEY, THROUGHPUT_PER_GPU]
     bounds = []
-    margin = target.headroom_percent / 100
     for slo in objectives.slos:
         if slo.key not in keys:
             keys.append(slo.key)
-        below = slo.maximum is not None
-        edge = slo.bound * (1 - margin if below else 1 + margin)
-        bounds.append(Bound(keys.index(slo.key), math.log(edge), below))
+        edge = math.log(slo.bound_within(target.headroom_percent))
+        bounds.append(Bound(keys.index(slo.key), edge, below=slo.maximum is not None))
     if target.policy == "AtUserSpeed" and target.user_tokens_per_second:
         bounds.append(Bound(SPEED, math.log(target.user_tokens_per_second), below=False))
     ceilings = [objectives.max_cost, target.max_cost if target.policy == "AtCost" else None]
-    floors = [price * 1e6 / 3600 / ceiling for ceiling in ceilings if ceiling and price]
+    # The throughput at which a cost is reached is the cost at which that throughput is: one is the other's inverse.
+    floors = [cost_per_million(price, ceiling) for ceiling in ceilings if ceiling and price]
     bounds.extend(Bound(THROUGHPUT, math.log(floor), below=False) for floor in floors)
     axis = {"MinLatency": SPEED, "AtCost": SPEED, "Knee": None}.get(target.policy, THROUGHPUT)
     return Goal(tuple(keys), tuple(bounds), axis)

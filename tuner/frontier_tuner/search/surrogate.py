@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from frontier_tuner.predict import Floats
@@ -110,7 +111,7 @@ class Surrogate:
     def __init__(
         self, kernel: KnobKernel, count: int, load: Floats, prior: Floats | None, trend: Floats, hyper: Hyper
     ) -> None:
-        self._kernel, self._count, self._load = kernel, count, load
+        self._kernel, self._count = kernel, count
         self._prior, self._trend, self._hyper = prior, trend, hyper
         self._powers = np.stack([np.ones_like(load), load, (3 * load**2 - 1) / 2], -1)
         h, joint = hyper, len(kernel.terms) - len((hyper.pair, hyper.shape, hyper.everything)) - kernel.alone
@@ -193,7 +194,7 @@ class Surrogate:
         similar = np.tensordot(amplitude, among, 1)[np.ix_(start, start)]
         same = start[:, None] == start[None]
         loads = (powers * bases) @ powers.T
-        covariance = (powers * OFFSET**2) @ powers.T + similar * loads + whole * same + each * np.eye(len(start))
+        covariance = _covariance(similar * loads, powers, same, whole, each)
         lower = np.linalg.cholesky(covariance)
         inverse = np.linalg.inv(covariance)
         pull = inverse @ residual
@@ -230,8 +231,7 @@ class Surrogate:
         amplitude, own, whole, each = self._unpack(theta, terms)
         similar = np.tensordot(amplitude, among, 1)[np.ix_(start, start)]
         same = start[:, None] == start[None]
-        covariance = (powers * OFFSET**2) @ powers.T + similar * ((powers * own) @ powers.T) + whole * same
-        lower = np.linalg.cholesky(covariance + each * np.eye(len(start)))
+        lower = np.linalg.cholesky(_covariance(similar * ((powers * own) @ powers.T), powers, same, whole, each))
         starts = among.shape[1]
         similar = np.tensordot(amplitude, across, 1)
         # One column for each start and base: where a rung's weight goes.
@@ -255,6 +255,12 @@ class Surrogate:
                 before = (own[i] * float(amplitude.sum()) + shared[i]) if i == j else 0.0
                 out[:, i, j] = out[:, j, i] = before - taken
         return Belief(weight, trust, mean, out)
+
+
+def _covariance(knobs: Floats, powers: Floats, same: NDArray[np.bool_], whole: float, each: float) -> Floats:
+    """Return (r, r): how rungs vary together, by what is common, by their knobs, by their start and by themselves."""
+    common = (powers * OFFSET**2) @ powers.T
+    return np.asarray(common + knobs + whole * same + each * np.eye(len(same)), dtype=np.float64)
 
 
 def _known(curves: Curves, metrics: list[int]) -> Curves:
