@@ -85,7 +85,7 @@ def test_what_is_not_known_and_not_needed_violates_nothing():
         ({"mismatches": ("kvCacheDtype",)}, "EffectiveConfigMismatch"),
         ({"malformed": 4}, "TooManyMalformed"),
         ({"unsent": 1}, "RateNotReached"),
-        ({"slo_observations": (("TTFT/99", 99, 24.0),)}, "TooFewRequests"),
+        ({"slo_observations": (("TTFT/99", 99, 99.0),)}, "TooFewRequests"),
         ({"missing": (("InvalidHistogram", "TTFT/95: no"),)}, "InvalidHistogram"),
         ({"engine_finished": None}, "MetricMissing"),
         ({"engine_finished": 349}, "CountsDisagree"),

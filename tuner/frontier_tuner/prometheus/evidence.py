@@ -13,8 +13,8 @@ class Limits:
 
     Attributes:
         min_requests: Answered requests.
-        min_beyond: Observations beyond each percentile that an SLO bounds: 0.25 asks for 5 requests for a p95 and for
-            25 for a p99. With so few it is nearly the largest value, and its interval says how little is known.
+        min_beyond: Observations beyond each percentile that an SLO bounds: 1 asks for 20 requests for a p95 and for 100
+            for a p99, the fewest with which the percentile is not merely the largest value.
         max_failed_percent: Failed requests in percent of those sent.
         max_malformed_percent: Answers whose times cannot be, in percent of the requests sent.
         max_cut_percent: Requests unanswered at the end of the drain, in percent of those sent.
@@ -36,7 +36,7 @@ class Limits:
     """
 
     min_requests: int = 20
-    min_beyond: float = 0.25
+    min_beyond: float = 1.0
     max_failed_percent: float = 5.0
     max_malformed_percent: float = 1.0
     max_cut_percent: float = 50.0
