@@ -41,6 +41,7 @@ def build(settings: Settings) -> Context:
         idle_seconds=settings.idle_seconds,
         scheduling_seconds=settings.scheduling_seconds,
         load_deadline_seconds=settings.load_deadline_seconds,
+        scrape_seconds=settings.scrape_seconds,
     )
     load = LoadSettings(settings.load_image, settings.load_deadline_seconds)
     return Context(settings, Loops(Reconciler(ports, tunables, load, settings.policy)))

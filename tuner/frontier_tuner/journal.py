@@ -103,6 +103,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
             "reason": failure.reason,
             "message": failure.message,
         }
+    if record.beside is not None:
+        document["incumbent"] = encode_measurement(record.beside)
     if record.engine_start_seconds is not None:
         document["engineStartSeconds"] = decimal(record.engine_start_seconds)
     return document
@@ -121,6 +123,7 @@ def decode(document: Mapping[str, Any], space: SearchSpace | None = None) -> Tri
     try:
         failure = document.get("failure")
         start = document.get("engineStartSeconds")
+        beside = document.get("incumbent")
         return TrialRecord(
             number=int(document["number"]),
             configuration=decode_configuration(document["configuration"], space),
@@ -132,6 +135,7 @@ def decode(document: Mapping[str, Any], space: SearchSpace | None = None) -> Tri
             gpu_seconds=float(document.get("gpuSeconds", "0")),
             engine_start_seconds=None if start is None else float(start),
             reason=document.get("reason", ""),
+            beside=decode_measurement(beside) if beside else None,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"a trial cannot be read: {_cause(error)}") from error

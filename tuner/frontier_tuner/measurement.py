@@ -28,6 +28,7 @@ INPUT_COST = "CostPerMillionInputTokens"
 TOTAL_COST = "CostPerMillionTokens"
 KV_CACHE_PEAK = "KVCacheUsagePeak"
 WAITING = "RequestsWaiting"
+RUNNING = "RequestsRunning"
 
 
 def cost_per_million(price_per_gpu_hour: float, throughput_per_gpu: float) -> float:

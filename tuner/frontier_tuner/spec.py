@@ -57,6 +57,7 @@ __all__ = [
     "HardwareSpec",
     "InvalidSpecError",
     "LadderSpec",
+    "LiveSpec",
     "MeasurementSpec",
     "ModelSpec",
     "ObjectivesSpec",
@@ -267,15 +268,34 @@ class PrometheusRef(Section):
     url: str | None = Field(None, pattern=r"^https?://[^\s/]+")
 
 
+class LiveSpec(Section):
+    """How much of the real traffic trials may take, and how far beyond an SLO it may be served."""
+
+    max_share_percent: int = Field(10, ge=1, le=50)
+    guardrail_percent: int = Field(20, ge=0, le=400)
+
+
 class MeasurementSpec(Section):
     """How a rung is measured."""
 
     mode: Literal["Synthetic", "Live"] = "Synthetic"
+    live: LiveSpec | None = None
     prometheus_ref: PrometheusRef = PrometheusRef()
     warm_up: Duration = timedelta(seconds=30)
     max_rung_duration: PositiveDuration = timedelta(minutes=2)
     min_requests: int = Field(100, ge=1)
     engine_start_timeout: PositiveDuration = timedelta(minutes=30)
+
+    @classmethod
+    def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
+        """Yield a share of the traffic for trials that take none."""
+        if raw.get("live") is not None and raw.get("mode", "Synthetic") != "Live":
+            yield ("live",), "", "has a meaning only with measurement.mode: Live"
+
+    @property
+    def sharing(self) -> LiveSpec:
+        """How trials may share the real traffic, in mode `Live`."""
+        return self.live or LiveSpec()
 
 
 class StudySpec(Section):

@@ -182,6 +182,8 @@ def fingerprint(spec: StudySpec, occasion: str = "") -> str:
             "ladder": content["search"]["ladder"],
             "seed": content["search"]["seed"],
             "warmUp": content["measurement"]["warmUp"],
+            # A rung of real traffic and one of the tuner's own load must never meet on one frontier.
+            **({"mode": content["measurement"]["mode"]} if content["measurement"]["mode"] == "Live" else {}),
             **({"occasion": occasion} if occasion else {}),
         }
     )

@@ -24,6 +24,7 @@ CONFIGURATION_REASONS = {
     "EngineStartFailed": "the engine ended before it was ready",
     "EngineStartTimeout": "the engine was not ready in time",
     "EngineDied": "the engine was ready and ended under load",
+    "GuardrailBreached": "real traffic missed an SLO beyond the guardrail, and was taken away from the engine",
 }
 INFRASTRUCTURE_REASONS = {
     "Unschedulable": "no node could take the pod in time",
@@ -36,7 +37,11 @@ INFRASTRUCTURE_REASONS = {
     "MetricsMissing": "Prometheus did not have the window's metrics",
     "WindowInvalid": "no window of a rung could be trusted",
     "DeadlineExceeded": "the trial took longer than its deadline",
+    "ShareExceeded": "replicas of the incumbent went away, and the engine would have taken too much of the traffic",
+    "TooLittleTraffic": "too few real requests came within the window",
 }
+PRUNING_REASONS = frozenset({"GuardrailBreached"})
+"""Reasons that end a trial early and keep what was measured: how far it missed says more than that it did."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Failure:
     @property
     def outcome(self) -> Outcome:
         """The outcome that a trial with this failure has."""
+        if self.reason in PRUNING_REASONS:
+            return "Pruned"
         return "Infeasible" if self.failure_class == "Configuration" else "Failed"
 
 
@@ -77,6 +84,8 @@ class TrialRecord:
         gpu_seconds: GPUs times seconds held.
         engine_start_seconds: From the start of the process to readiness, or None where it never was ready.
         reason: Why it was proposed.
+        beside: What the incumbent's engines showed in the window of the last measurement, its load that of one of them;
+            None where the load was the tuner's own.
     """
 
     number: int
@@ -89,3 +98,4 @@ class TrialRecord:
     gpu_seconds: float = 0.0
     engine_start_seconds: float | None = None
     reason: str = ""
+    beside: Measurement | None = None

@@ -60,6 +60,8 @@ WAITING_FOR_BASELINE = "WaitingForBaseline"
 """Set while the first engine is not ready yet. Cleared when it answers."""
 WAITING_FOR_GPUS = "WaitingForGPUs"
 """Set while a trial's pod cannot be scheduled or the GPU cap is reached. Cleared when it starts or is given up."""
+TOO_FEW_REPLICAS = "TooFewReplicas"
+"""Set with `Stalled` while a live trial would take too much of the traffic. Cleared by replicas or a larger share."""
 TRIAL_RUNNING = "TrialRunning"
 """Set while a trial holds an engine. Cleared when it has an outcome."""
 METRICS_MISSING = "MetricsMissing"
@@ -87,7 +89,7 @@ CONFIRMING_FINALISTS = "ConfirmingFinalists"
 CANARY_RUNNING = "CanaryRunning"
 """Set while a candidate gets a share of the traffic. Cleared by promotion or roll-back."""
 GUARDRAIL_BREACHED = "GuardrailBreached"
-"""Set when a canary misses an SLO that the incumbent holds. Cleared when the roll-back is done."""
+"""Set when a canary misses an SLO that the incumbent holds, and by a live trial's event. Cleared by the roll-back."""
 ROLLED_BACK = "RolledBack"
 """Set when the last rollout was undone. Cleared by the next promotion or a new study."""
 AWAITING_APPROVAL = "AwaitingApproval"
@@ -109,6 +111,7 @@ REASONS = frozenset(
         SUSPENDED,
         WAITING_FOR_BASELINE,
         WAITING_FOR_GPUS,
+        TOO_FEW_REPLICAS,
         TRIAL_RUNNING,
         METRICS_MISSING,
         METRICS_STALE,

@@ -170,7 +170,8 @@ class TuningTrialSpec(Section):
     configuration: dict[str, str]
     configuration_hash: str
     gpus: int = Field(ge=0)
-    ladder: TrialLadder
+    mode: Literal["Synthetic", "Live"] | None = None
+    ladder: TrialLadder | None = None
     reason: str = ""
     command: tuple[str, ...] = ()
     image: str

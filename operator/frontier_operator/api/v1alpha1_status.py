@@ -93,6 +93,7 @@ class TuningTrialStatus(Status):
     outcome: Outcome | None = None
     failure: FailureStatus | None = None
     measurements: tuple[MeasurementStatus, ...] = ()
+    incumbent: MeasurementStatus | None = None
     gpu_seconds: DecimalText | None = None
     engine_start_seconds: DecimalText | None = None
     started_at: datetime | None = None

@@ -69,7 +69,13 @@ class Applier:
             case StartEngine():
                 owner = self._trial_owner(action.trial)
                 engine = render.trial_engine(
-                    action.trial, self._spec, action.configuration, self._namespace, self._observation.name, owner
+                    action.trial,
+                    self._spec,
+                    action.configuration,
+                    self._namespace,
+                    self._observation.name,
+                    owner,
+                    live=action.live,
                 )
                 self._create_or_adopt(engine)
             case StartLoad():
@@ -181,7 +187,7 @@ def _finished(status: dict[str, Any], action: FinishTrial, now: datetime) -> dic
     status["measurements"] = [journal.encode_measurement(measurement) for measurement in record.measurements]
     failure = record.failure
     encoded = journal.encode(record)
-    for name in ("outcome", "failure", "gpuSeconds", "engineStartSeconds"):
+    for name in ("outcome", "failure", "gpuSeconds", "engineStartSeconds", "incumbent"):
         if encoded.get(name) is not None:
             status[name] = encoded[name]
     status["finishedAt"] = rfc3339(now)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from frontier_operator.api import names
 from frontier_operator.api.policy import Policy
 from frontier_operator.api.v1alpha1 import FieldError, InferenceDeploymentSpec, parse
+from frontier_operator.app.watching import watch
 from frontier_operator.core import views
 from frontier_operator.core.observation import LoadView, Observation, PodView, ServingView, TrialView, Tunables
 from frontier_operator.core.rollout import parse_time
@@ -80,7 +81,7 @@ def observe(manifest: Manifest, ports: Ports, tunables: Tunables, policy: Policy
     current = sorted((t for t in trials if t.fingerprint == study), key=lambda t: t.number)
     stale = [t for t in trials if t.fingerprint != study and not (t.finished and t.engine is None and not t.loads)]
     observation = replace(observation, trials=tuple(current), stale_trials=tuple(stale))
-    return _with_live(observation, spec, ports)
+    return watch(_with_live(observation, spec, ports), spec, ports)
 
 
 def _space(spec: InferenceDeploymentSpec) -> tuple[SearchSpace | None, tuple[FieldError, ...]]:

@@ -4,6 +4,7 @@ from frontier_operator.api import conditions as reasons
 from frontier_operator.core.decision import Decision, RolloutState
 from frontier_operator.core.observation import Observation
 from frontier_operator.core.rollout import decide_rollout, initial_state
+from frontier_operator.core.sharing import live_trials
 from frontier_operator.core.study import StudyStep, decide_study
 from frontier_operator.core.trials import CANNOT_START, supersede
 
@@ -27,12 +28,16 @@ def decide(observation: Observation) -> Decision:
     rollout = decide_rollout(observation, state, study.state)
     busy = rollout.state.candidate is not None or _open_trials(observation) or _settling(observation, rollout.state)
     busy = busy or bool(study.actions) or not study.state.stop
+    pause = tunables.poll_seconds if busy else tunables.idle_seconds
+    if live_trials(observation):
+        # Users are served by it: every scrape is looked at.
+        pause = min(pause, tunables.scrape_seconds / 2)
     reason, message = _headline(study, rollout.reason, rollout.message)
     return Decision(
         actions=rollout.actions + study.actions,
         reason=reason,
         message=message,
-        requeue_after=tunables.poll_seconds if busy else tunables.idle_seconds,
+        requeue_after=pause,
         rollout=rollout.state,
         study=study.state,
     )

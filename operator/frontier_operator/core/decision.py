@@ -24,14 +24,16 @@ class CreateTrial:
     configuration: Configuration
     levels: tuple[float, ...]
     reason: str
+    live: bool = False
 
 
 @dataclass(frozen=True)
 class StartEngine:
-    """Start the trial's engine pod."""
+    """Start the trial's engine pod; a live one joins the Service as soon as it is ready."""
 
     trial: str
     configuration: Configuration
+    live: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class FinishTrial:
 
 @dataclass(frozen=True)
 class ReleaseTrial:
-    """Delete the trial's engine pod and load Jobs; its record stays."""
+    """Delete the trial's engine pod and load Jobs; its record stays. A live engine leaves the Service at once."""
 
     trial: str
 

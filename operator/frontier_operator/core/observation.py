@@ -81,6 +81,25 @@ class LoadView:
 
 
 @dataclass(frozen=True)
+class LiveView:
+    """What real traffic shows of a live trial's engine and, in the same window, of the incumbent's engines.
+
+    Attributes:
+        engine: The trial's engine, or None where Prometheus did not say.
+        incumbent: The incumbent's engines together, their load that of one of them; None where it is unknown.
+        engines: How many of the incumbent's engines that are.
+        over: Whether this is the window to record, and not all since the engine joined the Service.
+        error: Why the engine's window is unknown, else empty.
+    """
+
+    engine: Measurement | None
+    incumbent: Measurement | None
+    engines: int
+    over: bool
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class TrialView:
     """A TuningTrial with what runs for it.
 
@@ -101,6 +120,8 @@ class TrialView:
         loads: Its load Jobs, by index.
         started_at: When its engine was first seen started, from the status.
         ready_at: When its engine was first seen ready, from the status.
+        live: Whether its engine takes real traffic instead of load Jobs.
+        watched: What real traffic shows of it, where it is live and its engine was ready.
     """
 
     name: str
@@ -119,6 +140,8 @@ class TrialView:
     loads: tuple[LoadView, ...] = ()
     started_at: datetime | None = None
     ready_at: datetime | None = None
+    live: bool = False
+    watched: LiveView | None = None
 
     @property
     def finished(self) -> bool:
@@ -161,6 +184,7 @@ class Tunables:
     idle_seconds: float
     scheduling_seconds: float
     load_deadline_seconds: float
+    scrape_seconds: float = 5.0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ TRACE_PATH = "/trace"
 STARTUP_PERIOD_SECONDS = 1
 """How often readiness is probed while an engine starts: the trial pays for every second it waits."""
 
+UNWATCHED_SECONDS = 120
+"""What a live trial's engine may serve beyond its time before the node ends it: the operator may be gone."""
+
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -140,6 +143,7 @@ def trial(
     """Return the TuningTrial that an action asks for."""
     labels = {**_labels(owner.name, action.configuration, "trial"), names.LABEL_FINGERPRINT: fingerprint}
     kind = spec.search.ladder.kind if spec.search.ladder else "Concurrency"
+    ladder = {"kind": kind, "levels": [f"{level:g}" for level in action.levels]}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.TUNING_TRIAL,
@@ -152,7 +156,7 @@ def trial(
             "configuration": journal.encode_configuration(action.configuration),
             "configurationHash": action.configuration.hash,
             "gpus": gpus(action.configuration),
-            "ladder": {"kind": kind, "levels": [f"{level:g}" for level in action.levels]},
+            **({"mode": "Live"} if action.live else {"ladder": ladder}),
             "reason": action.reason,
             "image": spec.engine.image,
             "command": command_line(spec, action.configuration),
@@ -167,11 +171,22 @@ def trial_engine(
     namespace: str,
     deployment: str,
     owner: Owner,
+    *,
+    live: bool = False,
 ) -> dict[str, Any]:
-    """Return the engine pod of a trial: it has the trial's name and never restarts, so that a crash is seen."""
+    """Return the engine pod of a trial: it has the trial's name and never restarts, so that a crash is seen.
+
+    A live one is selected by the stable Service like the engines that serve, drains like them, and ends by itself where
+    no operator is left to end it.
+    """
     labels = {**_labels(deployment, configuration, "engine"), names.LABEL_TRIAL: name}
-    pod = engine_pod_spec(spec, configuration, grace_seconds=5)
+    pod = _serving_pod_spec(spec, configuration) if live else engine_pod_spec(spec, configuration, grace_seconds=5)
     pod["restartPolicy"] = "Never"
+    if live:
+        labels[names.LABEL_ROLE] = "serving"
+        measurement = spec.measurement
+        longest = measurement.engine_start_timeout + measurement.warm_up + measurement.max_rung_duration
+        pod["activeDeadlineSeconds"] = int(longest.total_seconds()) + UNWATCHED_SECONDS
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -302,9 +317,6 @@ def serving_deployment(
     annotations = {
         names.ANNOTATION_CONFIGURATION: json.dumps(journal.encode_configuration(configuration), sort_keys=True)
     }
-    pod = engine_pod_spec(spec, configuration, grace_seconds=serving_grace_seconds(spec))
-    engine = pod["containers"][0]
-    engine.setdefault("lifecycle", {"preStop": {"exec": {"command": drain_command(serving_grace_seconds(spec))}}})
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -315,9 +327,20 @@ def serving_deployment(
             # GPUs for a surge pod may not exist; a changed template takes one pod down at a time instead.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "progressDeadlineSeconds": int(spec.measurement.engine_start_timeout.total_seconds()) + 60,
-            "template": {"metadata": {"labels": labels, "annotations": _scrape(names.ENGINE_PORT)}, "spec": pod},
+            "template": {
+                "metadata": {"labels": labels, "annotations": _scrape(names.ENGINE_PORT)},
+                "spec": _serving_pod_spec(spec, configuration),
+            },
         },
     }
+
+
+def _serving_pod_spec(spec: InferenceDeploymentSpec, configuration: Configuration) -> dict[str, Any]:
+    """Return the pod spec of an engine that users reach: it answers what it took on before it ends."""
+    pod = engine_pod_spec(spec, configuration, grace_seconds=serving_grace_seconds(spec))
+    engine = pod["containers"][0]
+    engine.setdefault("lifecycle", {"preStop": {"exec": {"command": drain_command(serving_grace_seconds(spec))}}})
+    return pod
 
 
 def drain_command(grace_seconds: int) -> list[str]:

@@ -97,12 +97,16 @@ def _conditions(observation: Observation, decision: Decision, applied: Sequence[
         put(c.READY, "False", c.INVALID_SPEC, "the last valid spec is still served" if serving else decision.message)
         drop(c.RECONCILING)
         return conditions
-    drop(c.STALLED)
+    starved = decision.study.reason == c.TOO_FEW_REPLICAS
+    if not starved:
+        drop(c.STALLED)
     incumbent = observation.serving_of(decision.rollout.revision)
     put(c.READY, *_ready(observation, incumbent))
     settling = incumbent is None or incumbent.ready_replicas < decision.rollout.replicas
     if settling or decision.rollout.candidate is not None or applied:
         put(c.RECONCILING, "True", decision.reason, "; ".join(applied) or decision.message)
+    elif starved:
+        put(c.STALLED, "True", c.TOO_FEW_REPLICAS, decision.study.message)
     else:
         drop(c.RECONCILING)
     put(c.CONVERGED, *_converged(decision))

@@ -9,7 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from frontier_operator.api import conditions as reasons
+from frontier_operator.core import sharing
 from frontier_operator.core.decision import Action, CreateTrial, StudyState
+from frontier_operator.core.live_trials import LiveRules
 from frontier_operator.core.observation import Observation, TrialView
 from frontier_operator.core.trials import TrialRules, decide_trial, supersede
 from frontier_tuner import tuner
@@ -55,6 +57,9 @@ def decide_study(observation: Observation, incumbent: Configuration, *, may_begi
         return StudyStep(actions, _with(state, reasons.SUSPENDED, "spec.suspend is true: no trial is started"))
     if not may_begin:
         return StudyStep(actions, _with(state, reasons.WAITING_FOR_BASELINE, "trials start once the baseline serves"))
+    too_few = sharing.too_few_replicas(observation)
+    if too_few and not state.stop:
+        return StudyStep(actions, _with(state, reasons.TOO_FEW_REPLICAS, too_few))
     proposals, state = _propose(observation, incumbent, state)
     return StudyStep(actions + proposals, state)
 
@@ -67,7 +72,7 @@ def _advance(observation: Observation) -> tuple[Action, ...]:
     spec = observation.spec
     if spec is None:
         return ()
-    free = spec.search.max_trial_gpus - gpus_held(observation)
+    free, room = spec.search.max_trial_gpus - gpus_held(observation), sharing.room(observation)
     actions: list[Action] = []
     for trial in observation.stale_trials:
         actions += supersede(
@@ -75,9 +80,9 @@ def _advance(observation: Observation) -> tuple[Action, ...]:
         )
     for trial in observation.trials:
         starts = trial.engine is None and not trial.finished
-        may_start = starts and trial.gpus <= free and not spec.suspend
+        may_start = starts and trial.gpus <= free and not spec.suspend and (not trial.live or room > 0)
         if may_start:
-            free -= trial.gpus
+            free, room = free - trial.gpus, room - trial.live
         rules = TrialRules(
             now=observation.now,
             objectives=spec.to_objectives(),
@@ -85,9 +90,22 @@ def _advance(observation: Observation) -> tuple[Action, ...]:
             seed=spec.search.seed,
             tunables=observation.tunables,
             may_start=may_start,
+            live=_live_rules(observation),
         )
         actions += decide_trial(trial, rules)
     return tuple(actions)
+
+
+def _live_rules(observation: Observation) -> LiveRules | None:
+    spec = observation.spec
+    if spec is None or not sharing.is_live(observation):
+        return None
+    return LiveRules(
+        guardrail_percent=spec.measurement.sharing.guardrail_percent,
+        min_requests=spec.measurement.min_requests,
+        scrape_seconds=observation.tunables.scrape_seconds,
+        excess=sharing.excess(observation),
+    )
 
 
 def gpus_held(observation: Observation) -> int:
@@ -130,8 +148,11 @@ def _propose(
     confirming = [trial for trial in open_trials if trial.purpose == "Confirmation"]
     number = next_number(observation)
     actions: list[Action] = []
-    records, prior, loads = journal(observation), prior_of(spec), ladder_of(spec)
-    while not confirming and not _settled(state):
+    live = sharing.is_live(observation)
+    # Real traffic has the levels that it has: those that were measured.
+    records, prior, loads = journal(observation), prior_of(spec), () if live else ladder_of(spec)
+    most = sharing.most_trials(observation)
+    while not confirming and not _settled(state) and len(pending) < most:
         proposal = tuner.propose(
             observation.space,
             records,
@@ -245,6 +266,8 @@ def _create(
     ladder: tuple[float, ...] | None = None,
 ) -> CreateTrial:
     name = trial_name(observation.name, observation.fingerprint, number)
+    if sharing.is_live(observation):
+        return CreateTrial(name, number, purpose, configuration, (), reason, live=True)
     return CreateTrial(name, number, purpose, configuration, ladder or ladder_levels(observation), reason)
 
 

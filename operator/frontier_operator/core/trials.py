@@ -9,11 +9,13 @@ no engine ──► starting ──► ready ──► rung 0 ──► … ─�
     └─ it had one before ────────────────────────────────────────► Failed (PodLost)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from frontier_operator.api import conditions as reasons
 from frontier_operator.core.decision import (
     Action,
+    Announce,
     FinishTrial,
     RecordProgress,
     RecordRung,
@@ -21,6 +23,7 @@ from frontier_operator.core.decision import (
     StartEngine,
     StartLoad,
 )
+from frontier_operator.core.live_trials import LiveRules, Stay, felt_by_users, judge_live
 from frontier_operator.core.observation import LoadView, PodView, TrialView, Tunables
 from frontier_tuner.failures import classify_exit, start_timeout
 from frontier_tuner.ladder import LadderDone, next_rung
@@ -29,7 +32,16 @@ from frontier_tuner.objectives import Objectives
 from frontier_tuner.trial import Failure, Outcome, TrialRecord
 
 TAKEN_AWAY = frozenset(
-    {"Evicted", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "UnexpectedAdmissionError"}
+    {
+        "DeadlineExceeded",
+        "Evicted",
+        "NodeLost",
+        "NodeShutdown",
+        "Preempted",
+        "Shutdown",
+        "Terminated",
+        "UnexpectedAdmissionError",
+    }
 )
 """Reasons of a pod that ended through no fault of its container."""
 
@@ -55,7 +67,8 @@ class TrialRules:
         engine_start_seconds: What an engine may take to become ready.
         seed: The study's seed; each rung's load gets its own from it.
         tunables: The operator's time limits.
-        may_start: Whether the GPU cap leaves room for this trial's engine.
+        may_start: Whether the GPU cap, and for a live trial the share of the traffic, leaves room for its engine.
+        live: What holds for trials on real traffic; None where the load is the tuner's own.
     """
 
     now: datetime
@@ -64,6 +77,7 @@ class TrialRules:
     seed: int
     tunables: Tunables
     may_start: bool
+    live: LiveRules | None = None
 
 
 def decide_trial(trial: TrialView, rules: TrialRules) -> tuple[Action, ...]:
@@ -74,20 +88,42 @@ def decide_trial(trial: TrialView, rules: TrialRules) -> tuple[Action, ...]:
     if engine is None:
         if trial.started_at is not None or trial.measurements:
             return (_finish(trial, rules.now, Failure("PodLost", "the engine's pod was deleted while the trial ran")),)
-        return (StartEngine(trial.name, trial.configuration),) if rules.may_start else ()
+        return (StartEngine(trial.name, trial.configuration, trial.live),) if rules.may_start else ()
     failure = _engine_failure(trial, engine, rules)
     if failure is not None:
-        return (_finish(trial, rules.now, failure),)
-    progress = _progress(trial, engine)
+        return (_finish(trial, rules.now, felt_by_users(failure, trial) if trial.live else failure),)
+    return _progress(trial, engine) + _measure(trial, engine, rules)
+
+
+def _measure(trial: TrialView, engine: PodView, rules: TrialRules) -> tuple[Action, ...]:
+    if rules.live is not None and trial.live:
+        return _serve_users(trial, rules.live, rules)
     if not engine.ready and trial.ready_at is None:
-        return progress
-    return progress + _climb(trial, engine, rules)
+        return ()
+    return _climb(trial, engine, rules)
+
+
+def _serve_users(trial: TrialView, live: LiveRules, rules: TrialRules) -> tuple[Action, ...]:
+    """Let a live trial's engine serve, or record it and take it out of the Service in the same pass."""
+    step = judge_live(trial, live, rules.objectives, rules.now)
+    if isinstance(step, Stay):
+        return ()
+    measured = () if step.measurement is None else (step.measurement,)
+    finish = _finish(trial, rules.now, step.failure, measured)
+    finish = replace(finish, record=replace(finish.record, beside=step.beside))
+    leave: tuple[Action, ...] = (finish, ReleaseTrial(trial.name))
+    if step.failure is None:
+        return (*(RecordRung(trial.name, 0, rung) for rung in measured), *leave)
+    if step.failure.reason != reasons.GUARDRAIL_BREACHED:
+        return leave
+    return (*leave, Announce(reasons.GUARDRAIL_BREACHED, f"trial {trial.name}: {step.failure.message}", warning=True))
 
 
 def supersede(trial: TrialView, now: datetime, why: str) -> tuple[Action, ...]:
     """Return what ends a trial that nobody waits for any more, and gives its GPUs back."""
     if not trial.finished:
-        return (_finish(trial, now, Failure("Superseded", why)),)
+        finish = _finish(trial, now, Failure("Superseded", why))
+        return (finish, ReleaseTrial(trial.name)) if trial.live and trial.engine else (finish,)
     return (ReleaseTrial(trial.name),) if trial.engine or trial.loads else ()
 
 

@@ -51,7 +51,7 @@ def _container(status: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any],
 def trial(manifest: Mapping[str, Any], engine: Mapping[str, Any] | None, loads: Sequence[LoadView]) -> TrialView:
     """Return the view of a TuningTrial with its engine's pod and its load Jobs."""
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
-    name = metadata["name"]
+    name, ladder = metadata["name"], spec.get("ladder") or {}
     measurements = tuple(journal.decode_measurement(item) for item in status.get("measurements") or [])
     record = journal.decode({**spec, **status}) if status.get("outcome") else None
     return TrialView(
@@ -60,8 +60,8 @@ def trial(manifest: Mapping[str, Any], engine: Mapping[str, Any] | None, loads: 
         purpose=spec["purpose"],
         configuration=journal.decode_configuration(spec["configuration"]),
         gpus=int(spec["gpus"]),
-        levels=tuple(float(level) for level in spec["ladder"]["levels"]),
-        kind=spec["ladder"]["kind"],
+        levels=tuple(float(level) for level in ladder.get("levels", ())),
+        kind=ladder.get("kind", "RequestRate"),
         fingerprint=spec["fingerprint"],
         reason=spec.get("reason", ""),
         created=parse_time(metadata["creationTimestamp"]),
@@ -71,6 +71,7 @@ def trial(manifest: Mapping[str, Any], engine: Mapping[str, Any] | None, loads: 
         loads=tuple(loads),
         started_at=time_or_none(status.get("startedAt")),
         ready_at=time_or_none(status.get("engineReadyAt")),
+        live=spec.get("mode") == "Live",
     )
 
 

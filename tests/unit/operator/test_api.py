@@ -176,6 +176,7 @@ def test_a_trial_spec_dumps_to_what_it_was():
         "configuration": {"maxNumSeqs": "64"},
         "configurationHash": "0123456789",
         "gpus": 1,
+        "mode": "Synthetic",
         "ladder": {"kind": "Concurrency", "levels": ["1", "4"]},
         "reason": "the baseline",
         "command": ["--model", "org/name"],

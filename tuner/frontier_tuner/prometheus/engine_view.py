@@ -9,6 +9,7 @@ from frontier_tuner.measurement import (
     INPUT_THROUGHPUT,
     KV_CACHE_PEAK,
     REQUEST_RATE,
+    RUNNING,
     THROUGHPUT,
     THROUGHPUT_PER_GPU,
     WAITING,
@@ -146,11 +147,12 @@ def hit_percent(window: EngineWindow, resolved: Resolved) -> float | None:
 
 
 def _saturation(window: EngineWindow, resolved: Resolved, ok: int) -> Found:
-    """Return the highest use of the KV cache and the mean number of waiting requests."""
+    """Return the highest use of the KV cache and the mean numbers of waiting and of running requests."""
     found: Found = {}
     for fact, key, expression in (
         ("KVCacheUsage", KV_CACHE_PEAK, queries.peak),
         ("Waiting", WAITING, queries.average),
+        ("Running", RUNNING, queries.average),
     ):
         name = resolved.names.get(fact)
         low, high = _extremes(window, name)
