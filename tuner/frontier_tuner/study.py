@@ -136,11 +136,16 @@ def source_of(spec: StudySpec, configuration: Configuration) -> str:
     raise TunerError(f"variant {wanted!r} is not one of {', '.join(v.name for v in spec.model.variants)}")
 
 
-def model_path(source: str) -> str:
-    """Return what the engine is told to load: a hub name, or a path below the mounted claim."""
+def model_path(source: str, claims: str = MODELS_PATH) -> str:
+    """Return what the engine is told to load: a hub name, or a path below where the claim's files are.
+
+    Args:
+        source: As a variant names it.
+        claims: Where they are.
+    """
     scheme, _, rest = source.partition("://")
     if scheme == "pvc":
-        return str(PurePosixPath(MODELS_PATH, rest.partition("/")[2]))
+        return str(PurePosixPath(claims, rest.partition("/")[2]))
     return rest
 
 

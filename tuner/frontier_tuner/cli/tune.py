@@ -15,6 +15,11 @@ OPTIONS = (
     click.option(
         "--work", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs; default: temporary."
     ),
+    click.option(
+        "--models",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Directory that holds what pvc://CLAIM/PATH names as PATH; default: /models.",
+    ),
 )
 """What a study on this machine is asked with: the arguments of `tune_on_this_machine`."""
 
@@ -29,14 +34,25 @@ def study_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @study_options
 def tune(
-    *, file: Path, engine_command: str | None, journal: Path | None, starts: int | None, work: Path | None
+    *,
+    file: Path,
+    engine_command: str | None,
+    journal: Path | None,
+    starts: int | None,
+    work: Path | None,
+    models: Path | None,
 ) -> None:
     """Tune the InferenceDeployment in FILE on this machine, without a cluster; goes on from its journal."""
-    tune_on_this_machine(file, journal, engine_command, starts, work)
+    tune_on_this_machine(file, journal, engine_command, starts, work, models)
 
 
 def tune_on_this_machine(
-    file: Path, journal: Path | None, engine_command: str | None, starts: int | None, work: Path | None
+    file: Path,
+    journal: Path | None,
+    engine_command: str | None,
+    starts: int | None,
+    work: Path | None,
+    models: Path | None = None,
 ) -> None:
     """Run a study with local engines and print its outcome; exits with 3 where no point is feasible.
 
@@ -46,6 +62,7 @@ def tune_on_this_machine(
         engine_command: What the engine's arguments are appended to; None for vLLM.
         starts: Engine starts after which to stop in any case, or None.
         work: Directory for logs; None for a temporary one.
+        models: Where the files of `pvc://` sources are; None for `/models`.
 
     Raises:
         click.ClickException: The manifest, the journal or the surroundings cannot be used.
@@ -77,7 +94,7 @@ def tune_on_this_machine(
         spec = read_spec(file)
         path = journal or Path(f"frontier-{fingerprint(spec)}.jsonl")
         with tempfile.TemporaryDirectory(prefix="frontier-") as scratch:
-            settings = process_settings(spec, work or Path(scratch), engine_command)
+            settings = process_settings(spec, work or Path(scratch), engine_command, models)
             with ProcessPlant(settings) as plant:
                 stop = run_study(spec, plant, path, time.monotonic, starts, progress)
         console.print(f"Stopped: {stop.reason}: {stop.message}; the journal is {path}", highlight=False)

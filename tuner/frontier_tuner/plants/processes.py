@@ -11,7 +11,8 @@ from pathlib import Path
 from frontier_tuner.errors import PlantError
 
 POLL_SECONDS = 0.1
-LAST_WORDS_BYTES = 4096
+LAST_WORDS_BYTES = 16384
+"""An engine core says why it failed some 4 KB before its server has told all that follows from it."""
 
 
 class Process:

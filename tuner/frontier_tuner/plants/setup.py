@@ -16,7 +16,7 @@ from frontier_tuner.load.workload import parse_workload
 from frontier_tuner.plants.process import ProcessSettings
 from frontier_tuner.prometheus import Limits
 from frontier_tuner.spec import StudySpec
-from frontier_tuner.study import engine_arguments, model_path, source_of
+from frontier_tuner.study import MODELS_PATH, engine_arguments, model_path, source_of
 
 _KIND = "InferenceDeployment"
 _ONLY_IN_A_CLUSTER = ("suspend", "rollout", "retune")
@@ -50,13 +50,16 @@ def _measured_part(spec: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def process_settings(spec: StudySpec, directory: Path, engine_command: str | None) -> ProcessSettings:
+def process_settings(
+    spec: StudySpec, directory: Path, engine_command: str | None, models: Path | None = None
+) -> ProcessSettings:
     """Return how a study's engines are started and measured on this machine.
 
     Args:
         spec: The study.
         directory: For logs and Prometheus's data.
         engine_command: What the engine's arguments are appended to; None runs the installed vLLM.
+        models: Where the files of `pvc://CLAIM/PATH` are, without the claim's name; None for `/models`, as in a pod.
 
     Raises:
         TunerError: The workload has no lengths of its own, or they cannot be read on this machine.
@@ -74,8 +77,10 @@ def process_settings(spec: StudySpec, directory: Path, engine_command: str | Non
     except ValueError as error:
         raise TunerError(str(error)) from error
 
+    claims = str(models.absolute()) if models else MODELS_PATH
+
     def command_line(configuration: Configuration, host: str, port: int) -> Sequence[str]:
-        model = model_path(source_of(spec, configuration))
+        model = model_path(source_of(spec, configuration), claims)
         return [*prefix, *engine_arguments(spec, configuration, model=model, host=host, port=port)]
 
     return ProcessSettings(
