@@ -11,7 +11,13 @@ from frontier_tuner.cli.tune import study_options, tune_on_this_machine
 @click.command()
 @study_options
 def resume(
-    *, file: Path, engine_command: str | None, journal: Path | None, starts: int | None, work: Path | None
+    *,
+    file: Path,
+    engine_command: str | None,
+    journal: Path | None,
+    starts: int | None,
+    finalists: int | None,
+    work: Path | None,
 ) -> None:
     """Go on with the study of FILE where its journal ends, with the proposals that an uninterrupted run would make.
 
@@ -19,4 +25,4 @@ def resume(
     """
     known = known_study(file, journal)
     click.echo(f"trials in {known.path}: {len(known.records)}")
-    tune_on_this_machine(file, known.path, engine_command, starts, work)
+    tune_on_this_machine(file, known.path, engine_command, starts, finalists, work)
