@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from frontier_tuner.axes import PLANE
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.frontier import Point, make_point, points
+from frontier_tuner.ladder import LadderDone, next_rung
 from frontier_tuner.measurement import Load, Measurement
 from frontier_tuner.neighbours import knob_between, orders
 from frontier_tuner.noise import ASSUMED, Noise, Ratio, pooled, ratio
@@ -21,7 +22,10 @@ from frontier_tuner.policies import misses, rank, traded
 from frontier_tuner.selection import Selection, select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.trial import TrialRecord
+from frontier_tuner.unlocks import figures
 
+MAX_STARTS = 6
+"""Confirming starts of one stop of the search at most: a ranking that turns with every measurement must end as well."""
 TRIES = 2
 """So many confirmations of one configuration may fail in a row for a reason of their surroundings."""
 
@@ -61,6 +65,60 @@ class Confirmed:
     optimism: Ratio | None
     refuted: tuple[Point, ...]
 
+    def sentences(self) -> tuple[str, ...]:
+        """Return what a reader should know of the second measurements beside the choice."""
+        found = []
+        if self.selection.point is not None:
+            found.append(f"chosen by {self.repeats} second measurement" + "s" * (self.repeats > 1))
+        if self.optimism is not None:
+            found.append(f"the first measurement looked {self.optimism} times as good")
+        return (*found, *(f"{figures(point)} did not hold a second time" for point in self.refuted))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The point to serve.
+
+    Attributes:
+        selection: The choice with its explanation.
+        confirmed: The second measurements that it is made by; None where it is made by everything known, since the
+            best was measured only once.
+    """
+
+    selection: Selection
+    confirmed: Confirmed | None = None
+
+    @property
+    def message(self) -> str:
+        """The sentence a user reads."""
+        return "; ".join([self.selection.message, *(self.confirmed.sentences() if self.confirmed is not None else ())])
+
+
+def choose(
+    journal: Sequence[TrialRecord],
+    objectives: Objectives,
+    target: Target,
+    *,
+    noise: Noise = ASSUMED,
+    max_starts: int = MAX_STARTS,
+) -> Choice:
+    """Return the point to serve: by the second measurements, once the best by all that is known has one.
+
+    Until then, and for a target that was edited after the study, it is the best by everything known.
+
+    Args:
+        journal: Finished trials.
+        objectives: What must hold.
+        target: Which point is wanted.
+        noise: Between engine starts.
+        max_starts: As for `finalist_plan`; once they are used up the second measurements decide in any case.
+    """
+    again = confirmed(journal, objectives, target, noise=noise)
+    missing = finalist_plan(journal, objectives, target, count=1, neighbours=0, max_starts=max_starts)
+    if again.selection.point is None or missing:
+        return Choice(select(points(journal, objectives), objectives, target, noise=noise))
+    return Choice(again.selection, again)
+
 
 def finalists(
     points: Sequence[Point], objectives: Objectives, target: Target, count: int
@@ -78,14 +136,15 @@ def finalist_plan(
     count: int = 2,
     repeats: int = 1,
     incumbent: Configuration | None = None,
-    max_starts: int = 6,
+    neighbours: int | None = None,
+    max_starts: int = MAX_STARTS,
 ) -> tuple[Rerun, ...]:
     """Return the starts that are still missing to confirm the best points, in the order to run them.
 
     First the best `count` configurations, then the incumbent, then the neighbours of the best one that were measured,
     those that serve the target best first. With several repeats the rounds follow each other: A B C A B C. What was
-    confirmed already is left out. Where the finalists fall, whatever then leads is confirmed as well, so the plan is
-    empty once the best by all that is known were measured again, or the starts are used up.
+    confirmed at its load already is left out. Where the finalists fall, whatever then leads is confirmed as well, so
+    the plan is empty once the best by all that is known were measured again, or the starts are used up.
 
     Args:
         journal: Finished trials, confirmations included.
@@ -95,8 +154,9 @@ def finalist_plan(
         count: Configurations to confirm.
         repeats: Starts of each.
         incumbent: The configuration that serves, to be compared with; only where it was measured.
-        max_starts: Confirming starts of the study at most, those already made and failed ones included; whole rounds
-            of fewer configurations are preferred to many configurations once.
+        neighbours: Neighbours of the best one at most; None for all that were measured.
+        max_starts: Confirming starts since the search's last trial at most, those already made and failed ones
+            included; whole rounds of fewer configurations are preferred to many configurations once.
     """
     known = points(journal, objectives)
     leaders = _leaders(known, objectives, target, count)
@@ -104,19 +164,27 @@ def finalist_plan(
         return ()
     wanted = [(point, "finalist") for point in leaders]
     wanted += [(point, "incumbent") for point in _of(known, incumbent, leaders[0].load)]
-    wanted += [(point, "neighbour") for point in _neighbours(leaders[0], known, objectives, target, space)]
+    ahead = {point.configuration for point, _ in wanted}
+    near: dict[Configuration, Point] = {}
+    for point in _neighbours(leaders[0], known, objectives, target, space):
+        if point.configuration not in ahead:
+            near.setdefault(point.configuration, point)
+    wanted += [(point, "neighbour") for point in list(near.values())[:neighbours]]
     unique: dict[Configuration, tuple[Point, str]] = {}
     for point, role in wanted:
         unique.setdefault(point.configuration, (point, role))
     chosen = list(unique.values())[: max(1, max_starts // max(1, repeats))]
-    made, given_up = _confirmations(journal)
+    again = [record for record in journal if record.purpose == "Confirmation"]
+    given_up = _given_up(again)
     plan = []
     for turn in range(1, repeats + 1):
         for point, role in chosen:
-            if made[point.configuration] < turn and point.configuration not in given_up:
+            made = sum(_confirms(record, point, objectives) for record in again)
+            if made < turn and point.configuration not in given_up:
                 reason = f"{role} at {point.load}, measured again on a fresh engine (round {turn} of {repeats})"
                 plan.append(Rerun(point.configuration, _beside(point, known), turn, reason))
-    begun = sum(record.purpose == "Confirmation" for record in journal)
+    last = max((record.number for record in journal if record.purpose in ("Baseline", "Search")), default=-1)
+    begun = sum(record.number > last for record in again)
     return tuple(plan[: max(0, max_starts - begun)])
 
 
@@ -192,24 +260,26 @@ def _beside(point: Point, known: Sequence[Point]) -> tuple[Load, ...]:
     return tuple(loads[max(0, at - 1) : at + 2])
 
 
-def _confirmations(journal: Sequence[TrialRecord]) -> tuple[Counter[Configuration], set[Configuration]]:
-    """Return how often each configuration was confirmed, and those whose surroundings failed too often or that died."""
-    made: Counter[Configuration] = Counter()
+def _confirms(record: TrialRecord, point: Point, objectives: Objectives) -> bool:
+    """Return whether a confirming trial has measured a point again, or ended below it because no more was to be had."""
+    if record.configuration != point.configuration or record.outcome == "Failed":
+        return False
+    if record.outcome == "Infeasible" or point.load in {measurement.load for measurement in record.measurements}:
+        return True
+    highest = max((measurement.load.value for measurement in record.measurements), default=math.inf)
+    step = next_rung([point.load.value], record.measurements, objectives, kind=point.load.kind)
+    return highest < point.load.value and isinstance(step, LadderDone)
+
+
+def _given_up(confirmations: Sequence[TrialRecord]) -> set[Configuration]:
+    """Return the configurations that died when they were confirmed, or whose surroundings failed too often in a row."""
     failed: Counter[Configuration] = Counter()
     given_up = set()
-    for record in sorted(journal, key=lambda record: record.number):
-        if record.purpose != "Confirmation":
-            continue
-        if record.outcome == "Failed":
-            failed[record.configuration] += 1
-            if failed[record.configuration] >= TRIES:
-                given_up.add(record.configuration)
-            continue
-        failed[record.configuration] = 0
-        made[record.configuration] += 1
-        if record.outcome == "Infeasible":
+    for record in sorted(confirmations, key=lambda record: record.number):
+        failed[record.configuration] = failed[record.configuration] + 1 if record.outcome == "Failed" else 0
+        if record.outcome == "Infeasible" or failed[record.configuration] >= TRIES:
             given_up.add(record.configuration)
-    return made, given_up
+    return given_up
 
 
 def _pooled_points(records: Sequence[TrialRecord], objectives: Objectives, noise: Noise) -> list[tuple[Point, int]]:

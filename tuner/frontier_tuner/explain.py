@@ -130,15 +130,11 @@ class Explanation:
         )
 
     def _confirmation(self) -> tuple[str, ...]:
-        sentences = []
+        sentences: list[str] = []
         if self.confirmed is not None:
-            point = self.confirmed.selection.point
-            if point is not None:
-                starts = f"{self.confirmed.repeats} second measurement" + "s" * (self.confirmed.repeats > 1)
-                sentences.append(f"by {starts} the choice is {figures(point)}")
-            if self.confirmed.optimism is not None:
-                sentences.append(f"the first measurement looked {self.confirmed.optimism} times as good")
-            sentences += [f"{figures(point)} did not hold a second time" for point in self.confirmed.refuted]
+            sentences += self.confirmed.sentences()
+            if self.confirmed.selection.point is not None:
+                sentences[0] += f": {figures(self.confirmed.selection.point)}"
         sentences += [f"{configuration} was not measured again" for configuration in self.unconfirmed]
         return tuple(sentences)
 

@@ -47,6 +47,7 @@ from frontier_tuner.spec_subject import (
 
 __all__ = [
     "BudgetSpec",
+    "ConfirmationSpec",
     "CostSpec",
     "EngineSpec",
     "EnvironmentVariable",
@@ -245,6 +246,14 @@ class LadderSpec(Section):
         return tuple(Load(self.kind, float(level)) for level in self.levels)
 
 
+class ConfirmationSpec(Section):
+    """What is measured again before it serves; without `neighbours`, as many as the budget has trials left."""
+
+    finalists: int = Field(2, ge=0, le=8)
+    neighbours: int | None = Field(None, ge=0, le=16)
+    rounds: int = Field(1, ge=1, le=8)
+
+
 class SearchSpec(Section):
     """What may be tried; `parameters` restrict or pin what is derived from model, hardware and engine."""
 
@@ -252,6 +261,7 @@ class SearchSpec(Section):
     placement: Literal["Beside", "InPlace"] = "Beside"
     max_trial_gpus: int = Field(0, alias="maxTrialGPUs", ge=1, le=10_000)  # default: the GPUs of one node
     budget: BudgetSpec = BudgetSpec()
+    confirmation: ConfirmationSpec = ConfirmationSpec()
     prior: Literal["Auto", "Roofline", "AIConfigurator", "None"] = "Auto"
     seed: int = Field(1, ge=0, le=2**31 - 1)
     ladder: LadderSpec | None = None

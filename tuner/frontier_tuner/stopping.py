@@ -152,6 +152,11 @@ def searched(journal: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
     return tuple(record for record in journal if record.purpose not in other and record.outcome != "Failed")
 
 
+def trials_begun(journal: Sequence[TrialRecord]) -> int:
+    """Return how many trials of a budget are used: those of the search and the ablations, failed ones not counted."""
+    return len(searched(journal)) + sum(r.purpose == "Ablation" and r.outcome != "Failed" for r in journal)
+
+
 def expected_cost(journal: Sequence[TrialRecord], gpus: int) -> Cost:
     """Return what a trial on so many GPUs is expected to take: the median time of those that climbed their ladder.
 
@@ -185,7 +190,7 @@ def within_budget(
         next_cost: What the next trial is expected to take; it must still fit. None asks only for something to be left.
         pending_gpu_seconds: What the trials under way are expected to take.
     """
-    begun = len(searched(journal)) + sum(r.purpose == "Ablation" and r.outcome != "Failed" for r in journal) + pending
+    begun = trials_begun(journal) + pending
     following = next_cost or Cost()
     if budget.max_trials is not None and begun >= budget.max_trials:
         return Verdict(True, BUDGET_EXHAUSTED, f"{begun} of {budget.max_trials} trials are used")

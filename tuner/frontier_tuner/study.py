@@ -11,6 +11,7 @@ from frontier_tuner.configuration import Configuration, digest
 from frontier_tuner.engines import vllm
 from frontier_tuner.errors import FactsError, TunerError
 from frontier_tuner.facts import GPUFacts, ModelFacts, gpu_facts, model_facts
+from frontier_tuner.finishing import Finish
 from frontier_tuner.ladder import levels
 from frontier_tuner.measurement import Load
 from frontier_tuner.predict import PriorModel
@@ -125,6 +126,12 @@ def budget_of(spec: StudySpec) -> Budget:
         max_gpu_hours=None if budget.max_gpu_hours is None else float(budget.max_gpu_hours),
         max_seconds=budget.max_duration.total_seconds(),
     )
+
+
+def finish_of(spec: StudySpec) -> Finish:
+    """Return what is measured once the search has stopped."""
+    wanted = spec.search.confirmation
+    return Finish(wanted.finalists, wanted.neighbours, wanted.rounds)
 
 
 def source_of(spec: StudySpec, configuration: Configuration) -> str:

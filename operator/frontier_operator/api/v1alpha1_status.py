@@ -203,6 +203,14 @@ class StudyStatus(Status):
     stop_message: str | None = None
 
 
+class RatioStatus(Status):
+    """How many times one value is another, with its 95 % interval."""
+
+    value: DecimalText
+    low: DecimalText | None = None
+    high: DecimalText | None = None
+
+
 class SelectionStatus(Status):
     """Which point was chosen and why."""
 
@@ -212,6 +220,8 @@ class SelectionStatus(Status):
     load: LoadStatus | None = None
     binding: str | None = None
     runner_up: str | None = None
+    confirmations: int | None = None
+    optimism: RatioStatus | None = None
     message: str = ""
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.confirming import Choice
 from frontier_tuner.frontier import Point
 from frontier_tuner.measurement import Load, Measurement
 from frontier_tuner.selection import Selection
@@ -187,7 +188,7 @@ class StudyState:
         stop: Reason of the stop, empty while it runs.
         stop_message: The sentence beside it.
         frontier: Non-dominated feasible points.
-        selection: What the target picks of them.
+        choice: What the target picks, by second measurements where there are some.
         reason: Reason for the Converged condition while the study runs.
         message: The sentence beside it.
     """
@@ -195,9 +196,14 @@ class StudyState:
     stop: str = ""
     stop_message: str = ""
     frontier: tuple[Point, ...] = ()
-    selection: Selection | None = None
+    choice: Choice | None = None
     reason: str = ""
     message: str = ""
+
+    @property
+    def selection(self) -> Selection | None:
+        """The choice's selection, or None without a spec."""
+        return self.choice.selection if self.choice is not None else None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The status of an InferenceDeployment, from what was seen and decided: the only place that computes conditions."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,6 +18,7 @@ from frontier_tuner import journal
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.frontier import Point, hypervolume, points
 from frontier_tuner.measurement import COST, ITL, TTFT, Measurement, key
+from frontier_tuner.noise import Ratio
 from frontier_tuner.objectives import SLO
 from frontier_tuner.selection import select
 
@@ -282,10 +284,11 @@ def _recommended(observation: Observation, decision: Decision) -> dict[str, Any]
 
 
 def _selection(observation: Observation, decision: Decision) -> dict[str, Any]:
-    selection = decision.study.selection
-    if selection is None or observation.spec is None or not observation.trials:
+    choice = decision.study.choice
+    if choice is None or observation.spec is None or not observation.trials:
         return {}
-    entry: dict[str, Any] = {"policy": observation.spec.to_target().policy, "message": selection.message}
+    selection, again = choice.selection, choice.confirmed
+    entry: dict[str, Any] = {"policy": observation.spec.to_target().policy, "message": choice.message}
     if selection.binding:
         entry["binding"] = selection.binding
     if selection.point is not None:
@@ -294,7 +297,18 @@ def _selection(observation: Observation, decision: Decision) -> dict[str, Any]:
         entry["load"] = journal.encode_measurement(selection.point.measured)["load"]
     if selection.runner_up is not None:
         entry["runnerUp"] = f"{selection.runner_up.configuration} at {selection.runner_up.load}"
-    return entry
+    if again is not None:
+        entry["confirmations"] = again.repeats
+        entry["optimism"] = _ratio(again.optimism)
+    return {name: value for name, value in entry.items() if value is not None}
+
+
+def _ratio(ratio: Ratio | None) -> dict[str, str] | None:
+    """Return a ratio with its interval; an end that is not known is absent."""
+    if ratio is None:
+        return None
+    ends = {"value": ratio.value, "low": ratio.low, "high": ratio.high}
+    return {name: journal.decimal(float(f"{value:.4g}")) for name, value in ends.items() if math.isfinite(value)}
 
 
 def _point(observation: Observation, point: Point) -> dict[str, Any]:

@@ -5,8 +5,7 @@ baseline serves ──► trials ──► stop ──► finalists measured aga
 an edited target or SLO re-selects from what is known ◄───────────────┘
 """
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frontier_operator.api import conditions as reasons
 from frontier_operator.core import sharing
@@ -16,22 +15,13 @@ from frontier_operator.core.observation import Observation, TrialView
 from frontier_operator.core.trials import TrialRules, decide_trial, supersede
 from frontier_tuner import tuner
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.confirming import choose
 from frontier_tuner.engines.vllm import gpus
+from frontier_tuner.finishing import LastStart, last_starts
 from frontier_tuner.frontier import frontier, points
-from frontier_tuner.measurement import Load
-from frontier_tuner.selection import select
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, ladder_of, prior_of
+from frontier_tuner.study import budget_of, finish_of, ladder_of, prior_of
 from frontier_tuner.trial import Purpose, TrialRecord
-
-FINALISTS = 2
-"""Configurations measured again beside the incumbent before one of them may serve."""
-
-MAX_CONFIRMATIONS = 6
-"""Confirming trials of one study at most: a ranking that turns with every measurement must end all the same."""
-
-CONFIRMATION_TRIES = 2
-"""Confirmations of one configuration that may fail for a reason of their surroundings."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ def decide_study(observation: Observation, incumbent: Configuration, *, may_begi
 
 
 def _with(state: StudyState, reason: str, message: str) -> StudyState:
-    return StudyState(state.stop, state.stop_message, state.frontier, state.selection, reason, message)
+    return replace(state, reason=reason, message=message)
 
 
 def _advance(observation: Observation) -> tuple[Action, ...]:
@@ -122,14 +112,14 @@ def _state(observation: Observation) -> StudyState:
     spec = observation.spec
     if spec is None:
         return StudyState()
-    known = points(journal(observation), spec.to_objectives())
+    records, objectives = journal(observation), spec.to_objectives()
     study = observation.status.get("study") or {}
     same = study.get("fingerprint") == observation.fingerprint
     return StudyState(
         stop=study.get("stop", "") if same else "",
         stop_message=study.get("stopMessage", "") if same else "",
-        frontier=frontier(known),
-        selection=select(known, spec.to_objectives(), spec.to_target()),
+        frontier=frontier(points(records, objectives)),
+        choice=choose(records, objectives, spec.to_target(), max_starts=finish_of(spec).max_confirmations),
     )
 
 
@@ -178,8 +168,7 @@ def _propose(
         return (), _with(state, state.stop, state.stop_message)
     if confirming:
         return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
-    running = StudyState("", "", state.frontier, state.selection)
-    return tuple(actions), _with(running, *_running_reason(observation, open_trials, actions))
+    return tuple(actions), _with(_running(state), *_running_reason(observation, open_trials, actions))
 
 
 def _settled(state: StudyState) -> bool:
@@ -211,50 +200,51 @@ def _stopped(
     under_way = [*created, *open_trials]
     if under_way:
         message = f"{len(under_way)} trials under way are the last: {stop.message}"
-        return tuple(created), _with(
-            StudyState("", "", state.frontier, state.selection), reasons.TRIAL_RUNNING, message
-        )
+        return tuple(created), _with(_running(state), reasons.TRIAL_RUNNING, message)
     if state.stop:
         return (), _with(state, state.stop, state.stop_message)
-    missing = _unconfirmed(observation, incumbent)
+    missing = _last_starts(observation, incumbent)
     if missing:
         number = next_number(observation)
-        actions = [_confirmation(observation, number + i, *finalist) for i, finalist in enumerate(missing)]
+        actions = [
+            _create(
+                observation, number + i, start.purpose, start.configuration, start.reason, _levels(observation, start)
+            )
+            for i, start in enumerate(missing)
+        ]
         return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
-    ended = StudyState(stop.reason, stop.message, state.frontier, state.selection)
+    ended = replace(state, stop=stop.reason, stop_message=stop.message)
     return (), _with(ended, stop.reason, stop.message)
 
 
-def _unconfirmed(observation: Observation, incumbent: Configuration) -> tuple[tuple[Configuration, Load], ...]:
-    """Return the finalists by all that is known, and the incumbent beside them, which no confirmation has measured."""
-    spec = observation.spec
-    if spec is None:
+def _running(state: StudyState) -> StudyState:
+    return replace(state, stop="", stop_message="")
+
+
+def _last_starts(observation: Observation, incumbent: Configuration) -> tuple[LastStart, ...]:
+    """Return the starts that the study still needs although its search is over."""
+    spec, space = observation.spec, observation.space
+    if spec is None or space is None:
         return ()
-    records = journal(observation)
-    known = points(records, spec.to_objectives())
-    wanted = list(tuner.finalists(known, spec.to_objectives(), spec.to_target(), FINALISTS))
-    if wanted and all(configuration != incumbent for configuration, _ in wanted):
-        beside = any(point.configuration == incumbent for point in known)
-        wanted += [(incumbent, wanted[0][1])] if beside else []
-    confirmations = [record for record in records if record.purpose == "Confirmation"]
-    tries = Counter(record.configuration for record in confirmations)
-    done = {record.configuration for record in confirmations if record.outcome != "Failed"}
-    done |= {configuration for configuration, count in tries.items() if count >= CONFIRMATION_TRIES}
-    left = max(0, MAX_CONFIRMATIONS - len(confirmations))
-    return tuple((configuration, load) for configuration, load in wanted if configuration not in done)[:left]
+    return last_starts(
+        journal(observation),
+        space,
+        spec.to_objectives(),
+        spec.to_target(),
+        finish=finish_of(spec),
+        budget=budget_of(spec),
+        incumbent=incumbent,
+        spent_seconds=_spent_seconds(observation),
+    )
+
+
+def _levels(observation: Observation, start: LastStart) -> tuple[float, ...]:
+    return tuple(load.value for load in start.loads) or ladder_levels(observation)
 
 
 def next_number(observation: Observation) -> int:
     """Return the first number that no trial of the study has ever had, as far as trials were not deleted."""
     return max((trial.number for trial in observation.trials), default=-1) + 1
-
-
-def _confirmation(observation: Observation, number: int, configuration: Configuration, load: Load) -> CreateTrial:
-    ladder = ladder_levels(observation)
-    at = min(range(len(ladder)), key=lambda i: abs(ladder[i] - load.value))
-    beside = tuple(ladder[max(0, at - 1) : at + 2])
-    reason = f"a finalist at {load}, measured again on a fresh engine with its neighbours"
-    return _create(observation, number, "Confirmation", configuration, reason, beside)
 
 
 def _create(

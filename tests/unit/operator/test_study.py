@@ -6,6 +6,7 @@ from frontier_operator.api.v1alpha1 import parse
 from frontier_operator.core.decide import decide
 from frontier_operator.core.decision import CreateTrial, FinishTrial, ReleaseTrial, Serve, StartEngine, StartLoad
 from frontier_operator.core.render import revision
+from frontier_operator.core.report import report
 from frontier_tuner.study import fingerprint, space_of
 from frontier_tuner.trial import Failure
 from support.operator_builders import (
@@ -101,6 +102,72 @@ def test_the_stop_is_recorded_once_every_finalist_is_confirmed():
 
     assert decision.study.stop == "BudgetExhausted"
     assert created(decision) == []
+
+
+def test_the_choice_is_by_the_second_measurement_and_says_how_lucky_the_first_was():
+    """The search's best looked 1.5 times the baseline and is 1.05; its runner-up stays at 1.1."""
+    trials = confirmed_trials()
+    again = make_record(3, trials[2].configuration, purpose="Confirmation", factor=1.05)
+    trials = (*trials[:3], replace(trials[3], record=again), *trials[4:])
+
+    observation = make_observation(trials=trials, serving=(make_serving(BASELINE),))
+    decision = decide(observation)
+    selection = report(observation, decision)["selection"]
+
+    assert decision.study.stop == "BudgetExhausted"
+    assert decision.rollout.candidate.configuration == trials[1].configuration
+    assert selection["configurationHash"] == trials[1].configuration.hash
+    assert selection["confirmations"] == 1
+    assert selection["optimism"]["value"] == "1"
+    assert float(selection["optimism"]["low"]) < 1 < float(selection["optimism"]["high"])
+    assert "chosen by 1 second measurement; the first measurement looked 1 (" in selection["message"]
+
+
+def test_a_lucky_winner_that_stays_the_best_is_worth_its_second_measurement():
+    trials = confirmed_trials()
+    again = make_record(3, trials[2].configuration, purpose="Confirmation", factor=1.2)
+    trials = (*trials[:3], replace(trials[3], record=again), *trials[4:])
+
+    observation = make_observation(trials=trials, serving=(make_serving(BASELINE),))
+    status = report(observation, decide(observation))
+
+    assert status["selection"]["optimism"]["value"] == "1.25"
+    assert status["selection"]["load"]["value"] == "64"
+
+
+def test_neighbours_of_the_best_are_confirmed_with_trials_that_are_left_over():
+    spec = make_spec(
+        search__parameters=[
+            *make_body()["spec"]["search"]["parameters"][2:],
+            {"name": "maxNumSeqs", "values": [64, 128, 256]},
+            {"name": "maxNumBatchedTokens", "value": 2048},
+        ],
+        search__budget={"maxTrials": 9},
+        search__confirmation={"finalists": 1},
+    )
+    space = space_of(spec)
+    order = sorted(space.configurations(), key=lambda c: (c != space.baseline, c["maxNumSeqs"]))
+    factors = {64: 1.5, 128: 1.1, 256: 1.0}
+    trials = tuple(
+        make_trial(i, c, spec, record=make_record(i, c, factor=factors[c["maxNumSeqs"]])) for i, c in enumerate(order)
+    )
+
+    decision = decide(make_observation(spec, trials=trials, serving=(make_serving(order[0], spec=spec),)))
+
+    again = created(decision)
+    assert [action.configuration["maxNumSeqs"] for action in again] == [64, 256, 128]
+    assert [action.reason.split()[0] for action in again] == ["finalist", "incumbent", "neighbour"]
+
+
+def test_no_finalists_let_the_first_measurement_decide():
+    spec = make_spec(search__confirmation={"finalists": 0})
+    trials = finished_trials(spec)
+
+    decision = decide(make_observation(spec, trials=trials, serving=(make_serving(BASELINE, spec=spec),)))
+
+    assert created(decision) == []
+    assert decision.study.stop == "BudgetExhausted"
+    assert decision.rollout.candidate.configuration == trials[2].configuration
 
 
 def test_an_edited_target_selects_again_without_trials():

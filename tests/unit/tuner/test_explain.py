@@ -60,7 +60,9 @@ def test_an_explanation_says_everything_that_is_known_of_the_choice():
     ]
     assert sections["Binding"] == ("ttft",)
     assert "ttft at 3.2 s instead of 2 s would give" in sections["What would unlock a better point"][0]
-    assert sections["Confirmation"][0].startswith("by 1 second measurement the choice is")
+    assert sections["Confirmation"][0].startswith(
+        "chosen by 1 second measurement: enablePrefixCaching=false maxNumSeqs=64"
+    )
     assert sections["Confirmation"][1].startswith("the first measurement looked 1.07 (")
     assert "the engine cannot serve: EngineOutOfMemory" in sections["Cliffs beside the choice"][0]
     techniques = sections["Techniques, winner against baseline"]

@@ -16,6 +16,7 @@ def resume(
     engine_command: str | None,
     journal: Path | None,
     starts: int | None,
+    finalists: int | None,
     work: Path | None,
     models: Path | None,
 ) -> None:
@@ -25,4 +26,4 @@ def resume(
     """
     known = known_study(file, journal)
     click.echo(f"trials in {known.path}: {len(known.records)}")
-    tune_on_this_machine(file, known.path, engine_command, starts, work, models)
+    tune_on_this_machine(file, known.path, engine_command, starts, finalists, work, models)

@@ -7,10 +7,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.confirming import Choice
 from frontier_tuner.frontier import Point, frontier, points
 from frontier_tuner.measurement import COST, ITL, THROUGHPUT_PER_GPU, TTFT, USER_SPEED, Measurement, key
 from frontier_tuner.objectives import Objectives
-from frontier_tuner.selection import Selection
 from frontier_tuner.trial import TrialRecord
 
 _COLUMNS = (
@@ -71,10 +71,11 @@ def print_frontier(console: Console, records: Sequence[TrialRecord], objectives:
     console.print(table)
 
 
-def print_selection(console: Console, selection: Selection, baseline: Point | None) -> None:
-    """Print the selected point, or the nearest one, with the reason."""
+def print_choice(console: Console, choice: Choice, baseline: Point | None) -> None:
+    """Print the chosen point, or the nearest one, with the reason and what its second measurement says."""
+    selection = choice.selection
     console.print("[bold]Selection[/]" if selection.point is not None else "[bold red]No feasible point[/]")
-    console.print(selection.message, soft_wrap=True, highlight=False)
+    console.print(choice.message, soft_wrap=True, highlight=False)
     if selection.point is not None and baseline is not None and baseline.throughput > 0:
         factor = selection.point.throughput / baseline.throughput
         console.print(f"{factor:.2f} times the baseline's best tokens/s/GPU within the SLOs", highlight=False)

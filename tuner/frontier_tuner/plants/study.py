@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frontier_tuner import journal
+from frontier_tuner.confirming import Choice, choose
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import TunerError
-from frontier_tuner.frontier import points
+from frontier_tuner.finishing import Finish, LastStart, last_starts
 from frontier_tuner.measurement import Measurement
 from frontier_tuner.plants import Plant
 from frontier_tuner.plants.trials import Assignment, run_trial
-from frontier_tuner.selection import Selection, select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.spec import StudySpec
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, fingerprint, ladder_of, prior_of, space_of
-from frontier_tuner.trial import TrialRecord
+from frontier_tuner.study import budget_of, fingerprint, finish_of, ladder_of, prior_of, space_of
+from frontier_tuner.trial import Purpose, TrialRecord
 from frontier_tuner.tuner import Proposal, propose
 
 STARTS_USED = "StartsUsed"
@@ -32,7 +32,7 @@ class Progress:
         on_trial: After a trial, once it is in the journal.
     """
 
-    on_proposal: Callable[[int, Proposal], None] = lambda _number, _proposal: None
+    on_proposal: Callable[[int, Proposal | LastStart], None] = lambda _number, _proposal: None
     on_rung: Callable[[Measurement], None] = lambda _measurement: None
     on_trial: Callable[[TrialRecord], None] = lambda _record: None
 
@@ -44,8 +44,11 @@ def run_study(
     clock: Callable[[], float],
     starts: int | None = None,
     progress: Progress = Progress(),
+    finish: Finish | None = None,
 ) -> Stop:
     """Run trials until the study stops, adding each to the journal, and return why it stopped.
+
+    Once the search has stopped, the finalists are measured again beside the baseline.
 
     Args:
         spec: The study.
@@ -54,6 +57,7 @@ def run_study(
         clock: Seconds of a monotonic clock.
         starts: Engine starts after which to stop in any case, or None.
         progress: Who is told.
+        finish: What is measured once the search has stopped; None for what the spec says.
 
     Raises:
         TunerError: The space, the journal or the plant cannot be used.
@@ -65,35 +69,53 @@ def run_study(
         records = read_journal(path, space, study)
         # Time that earlier runs have used is in the journal only as GPU-seconds; it counts as such.
         earlier = sum(record.gpu_seconds / max(1, record.gpus) for record in records[: len(records) - start])
+        spent = earlier + clock() - begun
         proposal = propose(
             space,
             records,
             objectives=spec.to_objectives(),
             target=spec.to_target(),
             budget=budget_of(spec),
-            spent_seconds=earlier + clock() - begun,
+            spent_seconds=spent,
             seed=spec.search.seed,
             prior=prior,
             loads=ladder_of(spec),
         )
+        following: Proposal | LastStart
         if isinstance(proposal, Stop):
-            return proposal
-        assignment = _assignment(spec, proposal, max((record.number for record in records), default=-1) + 1)
-        progress.on_proposal(assignment.number, proposal)
+            missing = last_starts(
+                records,
+                space,
+                spec.to_objectives(),
+                spec.to_target(),
+                finish=finish or finish_of(spec),
+                budget=budget_of(spec),
+                incumbent=space.baseline,
+                spent_seconds=spent,
+            )
+            if not missing:
+                return proposal
+            following = missing[0]
+        else:
+            following = proposal
+        assignment = _assignment(spec, following, max((record.number for record in records), default=-1) + 1)
+        progress.on_proposal(assignment.number, following)
         record = run_trial(plant, assignment, clock, progress.on_rung)
         journal.append(path, record, study)
         progress.on_trial(record)
     return Stop(STARTS_USED, f"{starts} engine starts were asked for")
 
 
-def _assignment(spec: StudySpec, proposal: Proposal, number: int) -> Assignment:
+def _assignment(spec: StudySpec, start: Proposal | LastStart, number: int) -> Assignment:
+    last = start if isinstance(start, LastStart) else None
+    searched: Purpose = "Baseline" if number == 0 else "Search"
     return Assignment(
         number=number,
-        configuration=proposal.configuration,
-        purpose="Baseline" if number == 0 else "Search",
-        reason=proposal.reason,
-        gpus=gpus(proposal.configuration),
-        loads=ladder_of(spec),
+        configuration=start.configuration,
+        purpose=searched if last is None else last.purpose,
+        reason=start.reason,
+        gpus=gpus(start.configuration),
+        loads=(last.loads if last is not None else ()) or ladder_of(spec),
         objectives=spec.to_objectives(),
         seed=spec.search.seed * 1000 + number,
     )
@@ -116,6 +138,7 @@ def read_journal(path: Path, space: SearchSpace, study: str) -> tuple[TrialRecor
     return records
 
 
-def select_from(spec: StudySpec, records: tuple[TrialRecord, ...]) -> Selection:
-    """Return what the spec's target selects among everything measured."""
-    return select(points(records, spec.to_objectives()), spec.to_objectives(), spec.to_target())
+def choice_from(spec: StudySpec, records: tuple[TrialRecord, ...]) -> Choice:
+    """Return what the spec's target selects, by second measurements where the best point has one."""
+    most = finish_of(spec).max_confirmations
+    return choose(records, spec.to_objectives(), spec.to_target(), max_starts=most)
