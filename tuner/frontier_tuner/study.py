@@ -125,6 +125,7 @@ def budget_of(spec: StudySpec) -> Budget:
         max_trials=budget.max_trials,
         max_gpu_hours=None if budget.max_gpu_hours is None else float(budget.max_gpu_hours),
         max_seconds=budget.max_duration.total_seconds(),
+        ablations=budget.ablations,
     )
 
 

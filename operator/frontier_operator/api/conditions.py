@@ -84,6 +84,8 @@ NO_FEASIBLE_POINT = "NoFeasiblePoint"
 """Set when no measured point holds all objectives. Cleared by a feasible point or changed objectives."""
 CONFIRMING_FINALISTS = "ConfirmingFinalists"
 """Set while finalists are measured again on a fresh engine. Cleared by their outcome."""
+MEASURING_TECHNIQUES = "MeasuringTechniques"
+"""Set while the choice is measured with one technique set back at a time. Cleared by the last outcome."""
 CANARY_RUNNING = "CanaryRunning"
 """Set while a candidate gets a share of the traffic. Cleared by promotion or roll-back."""
 GUARDRAIL_BREACHED = "GuardrailBreached"
@@ -121,6 +123,7 @@ REASONS = frozenset(
         TOO_MANY_FAILURES,
         NO_FEASIBLE_POINT,
         CONFIRMING_FINALISTS,
+        MEASURING_TECHNIQUES,
         CANARY_RUNNING,
         GUARDRAIL_BREACHED,
         ROLLED_BACK,

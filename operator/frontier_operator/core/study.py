@@ -1,10 +1,11 @@
 """The study's next step: propose trials within the GPU cap, confirm finalists, select.
 
-baseline serves ──► trials ──► stop ──► finalists measured again ──► stop is recorded
-                                                                      │
-an edited target or SLO re-selects from what is known ◄───────────────┘
+baseline serves ──► trials ──► stop ──► finalists measured again ──► ablations ──► stop is recorded
+                                                                                    │
+an edited target or SLO re-selects from what is known ◄─────────────────────────────┘
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from frontier_operator.api import conditions as reasons
@@ -20,6 +21,12 @@ from frontier_tuner.frontier import frontier, points
 from frontier_tuner.stopping import Stop
 from frontier_tuner.study import budget_of, finish_of, ladder_of, prior_of
 from frontier_tuner.trial import Purpose, TrialRecord
+
+FINISHING: Mapping[Purpose, tuple[str, str]] = {
+    "Confirmation": (reasons.CONFIRMING_FINALISTS, "finalists are measured again"),
+    "Ablation": (reasons.MEASURING_TECHNIQUES, "the choice is measured with one technique set back at a time"),
+}
+"""Purposes of trials after the search, with the reason and the message while they run."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +123,12 @@ def _propose(
         trial.gpus for trial in observation.trials if not trial.finished or trial.engine
     )
     free -= sum(trial.gpus for trial in observation.stale_trials if trial.engine)
-    pending = [trial.configuration for trial in open_trials if trial.purpose != "Confirmation"]
-    confirming = [trial for trial in open_trials if trial.purpose == "Confirmation"]
+    finishing = [trial.purpose for trial in open_trials if trial.purpose in FINISHING]
+    pending = [trial.configuration for trial in open_trials if trial.purpose not in FINISHING]
     number = next_number(observation)
     actions: list[Action] = []
     records, prior, loads = journal(observation), prior_of(spec), ladder_of(spec)
-    while not confirming and not _settled(state):
+    while not finishing and not _settled(state):
         proposal = tuner.propose(
             observation.space,
             records,
@@ -145,8 +152,8 @@ def _propose(
         number, free = number + 1, free - held
     if _settled(state):
         return (), _with(state, state.stop, state.stop_message)
-    if confirming:
-        return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
+    if finishing:
+        return tuple(actions), _with(state, *FINISHING[finishing[0]])
     return tuple(actions), _with(_running(state), *_running_reason(observation, open_trials, actions))
 
 
@@ -191,7 +198,7 @@ def _stopped(
             )
             for i, start in enumerate(missing)
         ]
-        return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
+        return tuple(actions), _with(state, *FINISHING[missing[0].purpose])
     ended = replace(state, stop=stop.reason, stop_message=stop.message)
     return (), _with(ended, stop.reason, stop.message)
 

@@ -54,6 +54,10 @@ def budget(spent=0.0, pending=0, records=(), cost=None, **limits):
     [
         (budget(max_trials=2, records=journal("Complete", "Infeasible")), "2 of 2 trials are used"),
         (budget(max_trials=2, records=journal("Complete"), pending=1), "2 of 2 trials are used"),
+        (
+            budget(max_trials=4, ablations=2, records=journal("Complete", "Complete")),
+            "2 of 4 trials are used, 2 are kept for ablations",
+        ),
         (budget(max_gpu_hours=0.5, records=journal("Complete", "Failed")), "0.67 of 0.5 GPU-hours are used"),
         (budget(spent=60.0, max_seconds=60.0), "60 of 60 seconds are used"),
         (
@@ -234,3 +238,9 @@ def test_the_first_rule_that_stops_gives_the_reason_and_later_ones_are_not_asked
     assert first_stop(rules()) == Stop("A", "a")
     assert asked == ["", "A"]
     assert first_stop([Verdict(False, "", "goes on")]) is None
+
+
+def test_ablations_that_cannot_serve_are_answers_and_no_failures():
+    needed = [replace(record, purpose="Ablation") for record in journal(*["Infeasible"] * 6)]
+    assert not failing(needed).stop
+    assert failing(journal(*["Infeasible"] * 6)).stop

@@ -17,6 +17,7 @@ def resume(
     journal: Path | None,
     starts: int | None,
     finalists: int | None,
+    ablations: int | None,
     work: Path | None,
 ) -> None:
     """Go on with the study of FILE where its journal ends, with the proposals that an uninterrupted run would make.
@@ -25,4 +26,4 @@ def resume(
     """
     known = known_study(file, journal)
     click.echo(f"trials in {known.path}: {len(known.records)}")
-    tune_on_this_machine(file, known.path, engine_command, starts, finalists, work)
+    tune_on_this_machine(file, known.path, engine_command, starts, work, finalists=finalists, ablations=ablations)

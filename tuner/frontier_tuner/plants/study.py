@@ -8,8 +8,10 @@ from frontier_tuner import journal
 from frontier_tuner.confirming import Choice, choose
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import TunerError
-from frontier_tuner.finishing import Finish, LastStart, last_starts
+from frontier_tuner.factors import Attribution, technique_factors
+from frontier_tuner.finishing import LastStart, last_starts
 from frontier_tuner.measurement import Measurement
+from frontier_tuner.noise import estimate_noise
 from frontier_tuner.plants import Plant
 from frontier_tuner.plants.trials import Assignment, run_trial
 from frontier_tuner.space import SearchSpace
@@ -44,11 +46,11 @@ def run_study(
     clock: Callable[[], float],
     starts: int | None = None,
     progress: Progress = Progress(),
-    finish: Finish | None = None,
 ) -> Stop:
     """Run trials until the study stops, adding each to the journal, and return why it stopped.
 
-    Once the search has stopped, the finalists are measured again beside the baseline.
+    Once the search has stopped, the finalists are measured again beside the baseline, and the choice with one technique
+    set back at a time where the budget asks for it.
 
     Args:
         spec: The study.
@@ -57,7 +59,6 @@ def run_study(
         clock: Seconds of a monotonic clock.
         starts: Engine starts after which to stop in any case, or None.
         progress: Who is told.
-        finish: What is measured once the search has stopped; None for what the spec says.
 
     Raises:
         TunerError: The space, the journal or the plant cannot be used.
@@ -88,7 +89,7 @@ def run_study(
                 space,
                 spec.to_objectives(),
                 spec.to_target(),
-                finish=finish or finish_of(spec),
+                finish=finish_of(spec),
                 budget=budget_of(spec),
                 incumbent=space.baseline,
                 spent_seconds=spent,
@@ -142,3 +143,14 @@ def choice_from(spec: StudySpec, records: tuple[TrialRecord, ...]) -> Choice:
     """Return what the spec's target selects, by second measurements where the best point has one."""
     most = finish_of(spec).max_confirmations
     return choose(records, spec.to_objectives(), spec.to_target(), max_starts=most)
+
+
+def attribution_from(spec: StudySpec, records: tuple[TrialRecord, ...], choice: Choice) -> Attribution | None:
+    """Return what each technique contributed to the choice; None where nobody asked, or where the choice has none."""
+    space, point = space_of(spec), choice.selection.point
+    asked = spec.search.budget.ablations > 0 or any(record.purpose == "Ablation" for record in records)
+    if not asked or point is None or point.configuration == space.baseline:
+        return None
+    noise = estimate_noise(records)
+    known = (space, point.configuration, space.baseline, spec.to_objectives(), spec.to_target())
+    return technique_factors(records, *known, noise=noise)
