@@ -105,6 +105,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
         }
     if record.engine_start_seconds is not None:
         document["engineStartSeconds"] = decimal(record.engine_start_seconds)
+    if record.expected_gain is not None:
+        document["expectedGain"] = decimal(record.expected_gain)
     return document
 
 
@@ -120,7 +122,7 @@ def decode(document: Mapping[str, Any], space: SearchSpace | None = None) -> Tri
     """
     try:
         failure = document.get("failure")
-        start = document.get("engineStartSeconds")
+        start, gain = document.get("engineStartSeconds"), document.get("expectedGain")
         return TrialRecord(
             number=int(document["number"]),
             configuration=decode_configuration(document["configuration"], space),
@@ -132,6 +134,7 @@ def decode(document: Mapping[str, Any], space: SearchSpace | None = None) -> Tri
             gpu_seconds=float(document.get("gpuSeconds", "0")),
             engine_start_seconds=None if start is None else float(start),
             reason=document.get("reason", ""),
+            expected_gain=None if gain is None else float(gain),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"a trial cannot be read: {_cause(error)}") from error

@@ -225,6 +225,7 @@ class BudgetSpec(Section):
     max_duration: PositiveDuration = timedelta(hours=6)
     max_gpu_hours: PositiveNumber | None = Field(None, alias="maxGPUHours")
     ablations: int = Field(0, ge=0, le=100)
+    pay_back: PositiveDuration | None = None
 
     @classmethod
     def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:

@@ -100,9 +100,9 @@ class Plateau:
         minimum: Never before so many trials.
     """
 
-    gain: float = 0.02
-    in_a_row: int = 2
-    minimum: int = 6
+    gain: float = 0.01
+    in_a_row: int = 3
+    minimum: int = 10
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ def expected_cost(journal: Sequence[TrialRecord], gpus: int) -> Cost:
         journal: Finished trials.
         gpus: GPUs of the next trial; on a machine without GPUs the whole engine counts as one.
     """
-    held = [record for record in journal if record.gpu_seconds > 0 and record.purpose != "Confirmation"]
+    search = ("Baseline", "Search")
+    held = [record for record in journal if record.gpu_seconds > 0 and record.purpose in search]
     whole = [record for record in held if record.outcome in ("Complete", "Pruned")] or held
     seconds = median(record.gpu_seconds / max(1, record.gpus) for record in whole) if whole else 0.0
     return Cost(max(1, gpus) * seconds, seconds)

@@ -77,6 +77,7 @@ class TrialRecord:
         gpu_seconds: GPUs times seconds held.
         engine_start_seconds: From the start of the process to readiness, or None where it never was ready.
         reason: Why it was proposed.
+        expected_gain: By what share it was expected to raise what target and frontier are worth; None where unknown.
     """
 
     number: int
@@ -89,3 +90,4 @@ class TrialRecord:
     gpu_seconds: float = 0.0
     engine_start_seconds: float | None = None
     reason: str = ""
+    expected_gain: float | None = None

@@ -79,7 +79,9 @@ FRONTIER_STABLE = "FrontierStable"
 SEARCH_SPACE_EXHAUSTED = "SearchSpaceExhausted"
 """Set when every configuration of the space was tried. Cleared by a new study."""
 TOO_MANY_FAILURES = "TooManyFailures"
-"""Set when several trials in a row failed or were infeasible. Cleared by a new study, which an annotation asks for."""
+"""Set when trials in a row, or most of the last ones, came to nothing. Cleared by a new study by annotation."""
+PAY_BACK_EXCEEDED = "PayBackExceeded"
+"""Set when the next trial costs more than it should save in `budget.payBack`. Cleared by a new study or more use."""
 NO_FEASIBLE_POINT = "NoFeasiblePoint"
 """Set when no measured point holds all objectives. Cleared by a feasible point or changed objectives."""
 CONFIRMING_FINALISTS = "ConfirmingFinalists"
@@ -121,6 +123,7 @@ REASONS = frozenset(
         FRONTIER_STABLE,
         SEARCH_SPACE_EXHAUSTED,
         TOO_MANY_FAILURES,
+        PAY_BACK_EXCEEDED,
         NO_FEASIBLE_POINT,
         CONFIRMING_FINALISTS,
         MEASURING_TECHNIQUES,

@@ -172,6 +172,7 @@ class TuningTrialSpec(Section):
     gpus: int = Field(ge=0)
     ladder: TrialLadder
     reason: str = ""
+    expected_gain: str | None = None
     command: tuple[str, ...] = ()
     image: str
 

@@ -25,6 +25,7 @@ class CreateTrial:
     configuration: Configuration
     levels: tuple[float, ...]
     reason: str
+    expected_gain: float | None = None
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ class TrialView:
         loads: Its load Jobs, by index.
         started_at: When its engine was first seen started, from the status.
         ready_at: When its engine was first seen ready, from the status.
+        expected_gain: What it was expected to add when it was proposed, or None.
     """
 
     name: str
@@ -119,6 +120,7 @@ class TrialView:
     loads: tuple[LoadView, ...] = ()
     started_at: datetime | None = None
     ready_at: datetime | None = None
+    expected_gain: float | None = None
 
     @property
     def finished(self) -> bool:

@@ -140,6 +140,7 @@ def trial(
     """Return the TuningTrial that an action asks for."""
     labels = {**_labels(owner.name, action.configuration, "trial"), names.LABEL_FINGERPRINT: fingerprint}
     kind = spec.search.ladder.kind if spec.search.ladder else "Concurrency"
+    gain = action.expected_gain
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.TUNING_TRIAL,
@@ -154,6 +155,7 @@ def trial(
             "gpus": gpus(action.configuration),
             "ladder": {"kind": kind, "levels": [f"{level:g}" for level in action.levels]},
             "reason": action.reason,
+            **({} if gain is None else {"expectedGain": journal.decimal(gain)}),
             "image": spec.engine.image,
             "command": command_line(spec, action.configuration),
         },

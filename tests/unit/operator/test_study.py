@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from frontier_operator.api.v1alpha1 import InferenceDeploymentStatus, parse
+from frontier_operator.core import render, views
 from frontier_operator.core.decide import decide
 from frontier_operator.core.decision import CreateTrial, FinishTrial, ReleaseTrial, Serve, StartEngine, StartLoad
 from frontier_operator.core.render import revision
@@ -241,6 +242,61 @@ def test_an_ablation_under_way_is_waited_for():
 
     assert created(decision) == []
     assert decision.reason == "MeasuringTechniques"
+
+
+def test_what_a_trial_is_expected_to_gain_is_kept_on_it_and_read_back():
+    trials = finished_trials()[:2]
+
+    (action,) = created(decide(make_observation(trials=trials, serving=(make_serving(BASELINE),))))
+    manifest = render.trial(action, SPEC, "ml", render.Owner("InferenceDeployment", "chat", "u1"), fingerprint(SPEC))
+    manifest["metadata"]["creationTimestamp"] = "2026-01-01T12:00:00Z"
+
+    assert action.expected_gain > 0
+    assert float(manifest["spec"]["expectedGain"]) == action.expected_gain
+    view = views.trial(manifest, None, ())
+    assert view.expected_gain == action.expected_gain
+    lost = views.trial({**manifest, "status": {"outcome": "Failed"}}, None, ())
+    assert lost.record.expected_gain == action.expected_gain
+
+
+def pay_back(horizon, trials, status=None, **over):
+    spec = make_spec(search__budget={"maxTrials": 9, "payBack": horizon, **over})
+    return make_observation(spec, trials=trials, status=status or {}, serving=(make_serving(BASELINE),))
+
+
+def test_trials_that_would_not_pay_back_are_the_last():
+    trials = finished_trials()[:2]
+
+    assert created(decide(pay_back("720h", trials)))
+    decision = decide(pay_back("1ms", trials))
+
+    assert {action.purpose for action in created(decision)} == {"Confirmation"}
+
+
+def test_pay_back_is_recorded_and_a_longer_one_goes_on():
+    trials = confirmed_trials()
+
+    short = pay_back("1ms", trials)
+    ended = decide(short)
+    status = report(short, ended)
+    again = decide(replace(short, status=status))
+    longer = decide(pay_back("87600h", trials, status))
+
+    assert (ended.study.stop, again.study.stop) == ("PayBackExceeded", "PayBackExceeded")
+    assert "is expected to save" in status["study"]["stopMessage"]
+    assert created(again) == []
+    assert {action.purpose for action in created(longer)} == {"Search"}
+
+
+def test_as_many_replicas_as_serve_must_pay_back():
+    """The trial costs the same; ten replicas use what it finds ten times as much."""
+    spec = make_spec(search__budget={"maxTrials": 9, "payBack": "36s"})
+    one = decide(make_observation(spec, trials=confirmed_trials(), serving=(make_serving(BASELINE),)))
+    busy = {"incumbent": {"replicas": 1000, "configuration": {}, "revision": "", "since": "2026-01-01T12:00:00Z"}}
+    many = decide(make_observation(spec, trials=confirmed_trials(), status=busy, serving=(make_serving(BASELINE),)))
+
+    assert one.study.stop == "PayBackExceeded"
+    assert {action.purpose for action in created(many)} == {"Search"}
 
 
 def test_no_finalists_let_the_first_measurement_decide():

@@ -1,5 +1,6 @@
 """The study on a desk: propose, measure, write down, until it stops. The journal is all that is kept."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,15 @@ from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import TunerError
 from frontier_tuner.factors import Attribution, technique_factors
 from frontier_tuner.finishing import LastStart, last_starts
-from frontier_tuner.measurement import Measurement
+from frontier_tuner.measurement import REQUEST_RATE, Measurement
 from frontier_tuner.noise import estimate_noise
 from frontier_tuner.plants import Plant
 from frontier_tuner.plants.trials import Assignment, run_trial
+from frontier_tuner.predict import PriorModel
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.spec import StudySpec
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, fingerprint, finish_of, ladder_of, prior_of, space_of
+from frontier_tuner.study import budget_of, fingerprint, finish_of, ladder_of, prior_of, space_of, use_of
 from frontier_tuner.trial import Purpose, TrialRecord
 from frontier_tuner.tuner import Proposal, propose
 
@@ -71,17 +73,7 @@ def run_study(
         # Time that earlier runs have used is in the journal only as GPU-seconds; it counts as such.
         earlier = sum(record.gpu_seconds / max(1, record.gpus) for record in records[: len(records) - start])
         spent = earlier + clock() - begun
-        proposal = propose(
-            space,
-            records,
-            objectives=spec.to_objectives(),
-            target=spec.to_target(),
-            budget=budget_of(spec),
-            spent_seconds=spent,
-            seed=spec.search.seed,
-            prior=prior,
-            loads=ladder_of(spec),
-        )
+        proposal = next_proposal(spec, space, records, prior, spent)
         following: Proposal | LastStart
         if isinstance(proposal, Stop):
             missing = last_starts(
@@ -107,6 +99,41 @@ def run_study(
     return Stop(STARTS_USED, f"{starts} engine starts were asked for")
 
 
+def next_proposal(
+    spec: StudySpec, space: SearchSpace, records: tuple[TrialRecord, ...], prior: PriorModel | None, spent: float
+) -> Proposal | Stop:
+    """Return what the search of a study would try next, or why it has ended.
+
+    Args:
+        spec: The study.
+        space: Its space.
+        records: Its trials so far.
+        prior: What is expected of configurations, or None.
+        spent: Seconds since the study began.
+    """
+    return propose(
+        space,
+        records,
+        objectives=spec.to_objectives(),
+        target=spec.to_target(),
+        budget=budget_of(spec),
+        spent_seconds=spent,
+        seed=spec.search.seed,
+        prior=prior,
+        loads=ladder_of(spec),
+        use=use_of(spec, _serving_gpus(spec, space, records)),
+    )
+
+
+def _serving_gpus(spec: StudySpec, space: SearchSpace, records: tuple[TrialRecord, ...]) -> int:
+    """Return the GPUs that the present choice would be served with: one engine, or as many as carry the rate."""
+    point = choice_from(spec, records).selection.point
+    if point is None:
+        return gpus(space.baseline)
+    served, rate = point.measured.value(REQUEST_RATE), spec.workload.request_rate
+    return gpus(point.configuration) * (math.ceil(float(rate) / served) if rate and served else 1)
+
+
 def _assignment(spec: StudySpec, start: Proposal | LastStart, number: int) -> Assignment:
     last = start if isinstance(start, LastStart) else None
     searched: Purpose = "Baseline" if number == 0 else "Search"
@@ -119,6 +146,7 @@ def _assignment(spec: StudySpec, start: Proposal | LastStart, number: int) -> As
         loads=(last.loads if last is not None else ()) or ladder_of(spec),
         objectives=spec.to_objectives(),
         seed=spec.search.seed * 1000 + number,
+        expected_gain=start.expected_gain if isinstance(start, Proposal) else None,
     )
 
 
