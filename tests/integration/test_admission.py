@@ -173,6 +173,14 @@ REFUSED = {
         make_deployment(search={"budget": {"maxDuration": "6"}}),
         "spec.search.budget.maxDuration: Invalid value: must be a duration with a unit",
     ),
+    "ablations-that-leave-no-trial": (
+        make_deployment(search={"budget": {"maxTrials": 3, "ablations": 3}}),
+        "ablations are part of maxTrials and must leave the search at least one trial",
+    ),
+    "a-pay-back-in-days": (
+        make_deployment(search={"budget": {"payBack": "30d"}}),
+        "spec.search.budget.payBack: Invalid value: must be a duration with a unit",
+    ),
     "half-a-request-in-flight": (
         make_deployment(search={"ladder": {"levels": ["1.5"]}}),
         "a concurrency is a whole number of requests in flight",

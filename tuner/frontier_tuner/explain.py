@@ -76,7 +76,7 @@ class Explanation:
             ("What would unlock a better point", tuple(unlocks)),
             ("Confirmation", self._confirmation()),
             ("Cliffs beside the choice", tuple(cliff.message for cliff in self.cliffs)),
-            ("Techniques, winner against baseline", self._techniques()),
+            ("Techniques, winner against baseline", () if self.attribution is None else self.attribution.sentences()),
             ("Noise between engine starts", (f"{self.noise.start * 100:.2g} % of a value",)),
             ("Prior", self.calibration),
             ("Stop", (f"{self.stop.reason}: {self.stop.message}",) if self.stop else ("the study would go on",)),
@@ -136,19 +136,6 @@ class Explanation:
             if self.confirmed.selection.point is not None:
                 sentences[0] += f": {figures(self.confirmed.selection.point)}"
         sentences += [f"{configuration} was not measured again" for configuration in self.unconfirmed]
-        return tuple(sentences)
-
-    def _techniques(self) -> tuple[str, ...]:
-        if self.attribution is None:
-            return ()
-        sentences = [factor.message for factor in self.attribution.factors]
-        for name, value in (
-            ("winner against baseline", self.attribution.total),
-            ("product of the factors", self.attribution.product),
-            ("interaction that is left", self.attribution.interaction),
-        ):
-            if value is not None:
-                sentences.append(f"{name}: {value} times in {self.attribution.gains}")
         return tuple(sentences)
 
 

@@ -4,6 +4,7 @@ Leave-one-out around the winner rather than add-one-in around the baseline, beca
 configuration would lose. Everything is measured; what a parameter declares about itself decides nothing here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,9 @@ from frontier_tuner.selection import select
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.techniques import Technique, carried_over, techniques_between
 from frontier_tuner.trial import TrialRecord
+
+TRIES = 2
+"""So many ablations of one configuration may fail for a reason of their surroundings."""
 
 State = Literal["Measured", "Needed", "NotMeasured", "NoConfiguration"]
 """`Measured`: there is a factor. `Needed`: without the technique nothing holds the objectives, so there is none.
@@ -94,6 +98,16 @@ class Attribution:
     interaction: Ratio | None
     gains: str
 
+    def sentences(self) -> tuple[str, ...]:
+        """Return what each technique contributed, then the winner's advantage and what of it the factors explain."""
+        ratios = (
+            ("winner against baseline", self.total),
+            ("product of the factors", self.product),
+            ("interaction that is left", self.interaction),
+        )
+        made_up = (f"{name}: {value} times in {self.gains}" for name, value in ratios if value is not None)
+        return (*(factor.message for factor in self.factors), *made_up)
+
 
 def leave_one_out(space: SearchSpace, winner: Configuration, baseline: Configuration) -> tuple[Without, ...]:
     """Return for each technique in which winner and baseline differ the winner without it.
@@ -128,12 +142,14 @@ def leave_one_out_plan(
         space: Where valid configurations come from.
         winner: The chosen configuration.
         baseline: What it is compared with.
-        journal: Finished trials; whatever they settled is not asked for again.
+        journal: Finished trials; whatever they settled is not asked for again, nor what failed twice.
         starts: Engine starts that may be spent, or None.
         gpu_seconds: GPU-seconds that may be spent, or None.
         cost: Expected GPU-seconds of a configuration's trial.
     """
     settled = {record.configuration for record in journal if record.outcome != "Failed"}
+    failed = Counter(r.configuration for r in journal if r.purpose == "Ablation" and r.outcome == "Failed")
+    settled |= {configuration for configuration, count in failed.items() if count >= TRIES}
     wanted = [Without(Technique("Baseline", ()), baseline), *leave_one_out(space, winner, baseline)]
     plan: list[Without] = []
     left = gpu_seconds

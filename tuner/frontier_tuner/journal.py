@@ -107,6 +107,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
         document["incumbent"] = encode_measurement(record.beside)
     if record.engine_start_seconds is not None:
         document["engineStartSeconds"] = decimal(record.engine_start_seconds)
+    if record.expected_gain is not None:
+        document["expectedGain"] = decimal(record.expected_gain)
     return document
 
 
@@ -122,7 +124,7 @@ def decode(document: Mapping[str, Any], space: SearchSpace | None = None) -> Tri
     """
     try:
         failure = document.get("failure")
-        start = document.get("engineStartSeconds")
+        start, gain = document.get("engineStartSeconds"), document.get("expectedGain")
         beside = document.get("incumbent")
         return TrialRecord(
             number=int(document["number"]),
@@ -136,6 +138,7 @@ def decode(document: Mapping[str, Any], space: SearchSpace | None = None) -> Tri
             engine_start_seconds=None if start is None else float(start),
             reason=document.get("reason", ""),
             beside=decode_measurement(beside) if beside else None,
+            expected_gain=None if gain is None else float(gain),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"a trial cannot be read: {_cause(error)}") from error

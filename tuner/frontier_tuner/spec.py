@@ -225,6 +225,15 @@ class BudgetSpec(Section):
     max_trials: int = Field(24, ge=1, le=1000)
     max_duration: PositiveDuration = timedelta(hours=6)
     max_gpu_hours: PositiveNumber | None = Field(None, alias="maxGPUHours")
+    ablations: int = Field(0, ge=0, le=100)
+    pay_back: PositiveDuration | None = None
+
+    @classmethod
+    def complaints(cls, raw: Mapping[str, Any]) -> Iterator[Complaint]:
+        """Yield ablations that leave the search no trial."""
+        most, kept = raw.get("maxTrials", 24), raw.get("ablations", 0)
+        if isinstance(most, int) and isinstance(kept, int) and 0 < most <= kept:
+            yield ("ablations",), kept, f"are part of maxTrials, {most}, and must leave the search at least one trial"
 
 
 class LadderSpec(Section):

@@ -53,11 +53,13 @@ class Budget:
             count.
         max_gpu_hours: GPU-hours of all trials together.
         max_seconds: Seconds since the study began.
+        ablations: Trials of `max_trials` that the search leaves for measuring what each technique contributed.
     """
 
     max_trials: int | None = 24
     max_gpu_hours: float | None = None
     max_seconds: float | None = None
+    ablations: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,9 @@ class Plateau:
         minimum: Never before so many trials.
     """
 
-    gain: float = 0.02
-    in_a_row: int = 2
-    minimum: int = 6
+    gain: float = 0.01
+    in_a_row: int = 3
+    minimum: int = 10
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ def expected_cost(journal: Sequence[TrialRecord], gpus: int) -> Cost:
         journal: Finished trials.
         gpus: GPUs of the next trial; on a machine without GPUs the whole engine counts as one.
     """
-    held = [record for record in journal if record.gpu_seconds > 0 and record.purpose != "Confirmation"]
+    search = ("Baseline", "Search")
+    held = [record for record in journal if record.gpu_seconds > 0 and record.purpose in search]
     whole = [record for record in held if record.outcome in ("Complete", "Pruned")] or held
     seconds = median(record.gpu_seconds / max(1, record.gpus) for record in whole) if whole else 0.0
     return Cost(max(1, gpus) * seconds, seconds)
@@ -191,9 +194,11 @@ def within_budget(
         pending_gpu_seconds: What the trials under way are expected to take.
     """
     begun = trials_begun(journal) + pending
+    kept = max(0, budget.ablations - (trials_begun(journal) - len(searched(journal))))
     following = next_cost or Cost()
-    if budget.max_trials is not None and begun >= budget.max_trials:
-        return Verdict(True, BUDGET_EXHAUSTED, f"{begun} of {budget.max_trials} trials are used")
+    if budget.max_trials is not None and begun >= budget.max_trials - kept:
+        left = f", {kept} are kept for ablations" if kept else ""
+        return Verdict(True, BUDGET_EXHAUSTED, f"{begun} of {budget.max_trials} trials are used{left}")
     hours = (sum(record.gpu_seconds for record in journal) + pending_gpu_seconds) / 3600
     if budget.max_gpu_hours is not None:
         if hours >= budget.max_gpu_hours:
@@ -244,10 +249,10 @@ def failing(journal: Sequence[TrialRecord], limit: FailureLimit | None = None) -
     """Return a stop where trials come to nothing: too many in a row, or too large a share for reasons of surroundings.
 
     Configurations that cannot serve teach the search and only count in a row; failures of the surroundings teach
-    nothing and count as a share as well.
+    nothing and count as a share as well. Ablations do not count: a technique that is needed is an answer.
     """
     limit = limit or FailureLimit()
-    ordered = sorted(journal, key=lambda record: record.number)
+    ordered = sorted((r for r in journal if r.purpose != "Ablation"), key=lambda record: record.number)
     tail = ordered[-limit.in_a_row :] if limit.in_a_row > 0 else []
     bad = [record for record in tail if record.outcome in ("Failed", "Infeasible")]
     if bad and len(bad) >= limit.in_a_row:

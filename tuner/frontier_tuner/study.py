@@ -19,7 +19,7 @@ from frontier_tuner.predict.choice import prior_model
 from frontier_tuner.predict.roofline import Traffic
 from frontier_tuner.space import Restriction, SearchSpace
 from frontier_tuner.spec import ParameterSpec, StudySpec
-from frontier_tuner.stopping import Budget
+from frontier_tuner.stopping import Budget, Use
 from frontier_tuner.versions import image_version
 
 DEFAULT_RUNGS = 6
@@ -125,7 +125,22 @@ def budget_of(spec: StudySpec) -> Budget:
         max_trials=budget.max_trials,
         max_gpu_hours=None if budget.max_gpu_hours is None else float(budget.max_gpu_hours),
         max_seconds=budget.max_duration.total_seconds(),
+        ablations=budget.ablations,
     )
+
+
+def use_of(spec: StudySpec, serving_gpus: int) -> Use | None:
+    """Return what the choice will be used for until the study must have paid for itself; None without a bound on that.
+
+    Args:
+        spec: The study.
+        serving_gpus: GPUs that serve the present choice.
+    """
+    horizon = spec.search.budget.pay_back
+    if horizon is None:
+        return None
+    hours = max(1, serving_gpus) * horizon.total_seconds() / 3600
+    return Use(hours, float(spec.hardware.price_per_gpu_hour))
 
 
 def finish_of(spec: StudySpec) -> Finish:

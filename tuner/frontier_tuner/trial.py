@@ -86,6 +86,7 @@ class TrialRecord:
         reason: Why it was proposed.
         beside: What the incumbent's engines showed in the window of the last measurement, its load that of one of them;
             None where the load was the tuner's own.
+        expected_gain: By what share it was expected to raise what target and frontier are worth; None where unknown.
     """
 
     number: int
@@ -99,3 +100,4 @@ class TrialRecord:
     engine_start_seconds: float | None = None
     reason: str = ""
     beside: Measurement | None = None
+    expected_gain: float | None = None

@@ -13,7 +13,7 @@ A failure of the surroundings is not told; its configuration is proposed again, 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import optuna
@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.confirming import finalists
+from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.frontier import Point, feasible, points
 from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import Objectives, Target
@@ -31,11 +32,20 @@ from frontier_tuner.space import SearchSpace
 from frontier_tuner.stopping import (
     SEARCH_SPACE_EXHAUSTED,
     Budget,
+    FailureLimit,
+    Plateau,
     Stability,
     Stop,
+    Use,
+    expected_cost,
+    failing,
+    first_stop,
     frontier_stable,
     over_budget,
-    too_many_failures,
+    pays_back,
+    plateau,
+    searched,
+    within_budget,
 )
 from frontier_tuner.trial import TrialRecord
 
@@ -64,6 +74,11 @@ class Proposal:
     reason: str
     gain: float = math.nan
 
+    @property
+    def expected_gain(self) -> float | None:
+        """The gain as a trial keeps it, to a billionth; None where it is unknown."""
+        return round(self.gain, 9) if math.isfinite(self.gain) else None
+
 
 def propose(
     space: SearchSpace,
@@ -80,11 +95,16 @@ def propose(
     prior: PriorModel | None = None,
     loads: Sequence[Load] = (),
     stability: Stability | None = None,
+    flat: Plateau | None = None,
+    use: Use | None = None,
+    pending_gains: Sequence[float | None] = (),
+    parallel: int = 1,
 ) -> Proposal | Stop:
     """Return the next configuration to try, or why the study ends; the order of the journal does not matter.
 
     The first is always the baseline. `Frontier` is this project's own search (`search`); with one of Optuna's samplers
-    the next few spread over the space before it decides.
+    the next few spread over the space before it decides. What was measured after the search's last trial, to confirm or
+    to explain its choice, does not change what it would do next, so that a study that has ended stays so.
 
     Args:
         space: The space.
@@ -100,16 +120,54 @@ def propose(
         prior: What is expected of configurations, for `Frontier`; None where nothing is.
         loads: The ladder; empty takes the loads that were measured.
         stability: When the frontier counts as stable; None takes the defaults.
+        flat: When the search has nothing left to expect; None takes the defaults.
+        use: What the choice will be used for, where the next trial must pay back; None for no such bound.
+        pending_gains: What the trials under way were expected to gain, in the order of their numbers.
+        parallel: Trials that may be under way at once. Each is expected to gain less than the one before it, so a
+            plateau must hold for so many more proposals.
     """
     journal = sorted(journal, key=lambda record: record.number)
     settled = (
-        too_many_failures(journal, max_failed)
+        failing(journal, FailureLimit(max_failed)).ends
         or over_budget(journal, len(pending), budget, spent_seconds)
         or frontier_stable(journal, objectives, stability)
-        or _retry(journal, pending)
     )
     if settled is not None:
         return settled
+    proposal = _retry(journal, pending) or _next(
+        space, journal, pending, objectives, target, seed=seed, sampler=sampler, prior=prior, loads=loads
+    )
+    if isinstance(proposal, Stop):
+        return proposal
+    cost = expected_cost(journal, gpus(proposal.configuration))
+    begun = [expected_cost(journal, gpus(configuration)).gpu_seconds for configuration in pending]
+    rule = flat or Plateau()
+    gains = [*(r.expected_gain for r in journal if r.purpose == "Search"), *pending_gains, proposal.gain]
+    known = [math.nan if gain is None else gain for gain in gains]
+    return (
+        first_stop(
+            (
+                within_budget(journal, len(pending), budget, spent_seconds, cost, sum(begun)),
+                plateau(known, len(searched(journal)), replace(rule, in_a_row=rule.in_a_row + max(1, parallel) - 1)),
+                *([pays_back(proposal.gain, cost, use)] if use is not None else []),
+            )
+        )
+        or proposal
+    )
+
+
+def _next(
+    space: SearchSpace,
+    journal: Sequence[TrialRecord],
+    pending: Sequence[Configuration],
+    objectives: Objectives,
+    target: Target,
+    *,
+    seed: int,
+    sampler: str,
+    prior: PriorModel | None,
+    loads: Sequence[Load],
+) -> Proposal | Stop:
     tried = list(dict.fromkeys([*(record.configuration for record in journal), *pending]))
     known = set(tried)
     if space.baseline not in known:
@@ -117,6 +175,8 @@ def propose(
     free = [configuration for configuration in space.configurations() if configuration not in known]
     if not free:
         return Stop(SEARCH_SPACE_EXHAUSTED, f"all {space.size} valid configurations are tried or under way")
+    last = max((record.number for record in journal if record.purpose in ("Baseline", "Search")), default=-1)
+    journal = [record for record in journal if record.number <= last]
     climbed = tuple(loads) or _loads(journal)
     if sampler == FRONTIER and climbed:
         start = next_start(
@@ -158,7 +218,9 @@ def _retry(journal: Sequence[TrialRecord], pending: Sequence[Configuration]) -> 
         if len(records) <= MAX_RETRIES:
             cause = records[-1].failure
             after = cause.reason if cause else "a failure of the surroundings"
-            return Proposal(configuration, f"Retry {len(records)} of {MAX_RETRIES} after {after}")
+            gain = records[-1].expected_gain
+            because = f"Retry {len(records)} of {MAX_RETRIES} after {after}"
+            return Proposal(configuration, because, math.nan if gain is None else gain)
     return None
 
 

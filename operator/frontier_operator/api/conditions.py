@@ -81,11 +81,15 @@ FRONTIER_STABLE = "FrontierStable"
 SEARCH_SPACE_EXHAUSTED = "SearchSpaceExhausted"
 """Set when every configuration of the space was tried. Cleared by a new study."""
 TOO_MANY_FAILURES = "TooManyFailures"
-"""Set when several trials in a row failed or were infeasible. Cleared by a new study, which an annotation asks for."""
+"""Set when trials in a row, or most of the last ones, came to nothing. Cleared by a new study by annotation."""
+PAY_BACK_EXCEEDED = "PayBackExceeded"
+"""Set when the next trial costs more than it should save in `budget.payBack`. Cleared by a new study or more use."""
 NO_FEASIBLE_POINT = "NoFeasiblePoint"
 """Set when no measured point holds all objectives. Cleared by a feasible point or changed objectives."""
 CONFIRMING_FINALISTS = "ConfirmingFinalists"
 """Set while finalists are measured again on a fresh engine. Cleared by their outcome."""
+MEASURING_TECHNIQUES = "MeasuringTechniques"
+"""Set while the choice is measured with one technique set back at a time. Cleared by the last outcome."""
 CANARY_RUNNING = "CanaryRunning"
 """Set while a candidate gets a share of the traffic. Cleared by promotion or roll-back."""
 GUARDRAIL_BREACHED = "GuardrailBreached"
@@ -122,8 +126,10 @@ REASONS = frozenset(
         FRONTIER_STABLE,
         SEARCH_SPACE_EXHAUSTED,
         TOO_MANY_FAILURES,
+        PAY_BACK_EXCEEDED,
         NO_FEASIBLE_POINT,
         CONFIRMING_FINALISTS,
+        MEASURING_TECHNIQUES,
         CANARY_RUNNING,
         GUARDRAIL_BREACHED,
         ROLLED_BACK,

@@ -173,6 +173,7 @@ class TuningTrialSpec(Section):
     mode: Literal["Synthetic", "Live"] | None = None
     ladder: TrialLadder | None = None
     reason: str = ""
+    expected_gain: str | None = None
     command: tuple[str, ...] = ()
     image: str
 

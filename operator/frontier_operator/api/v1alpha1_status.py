@@ -226,12 +226,24 @@ class SelectionStatus(Status):
 
 
 class TechniqueStatus(Status):
-    """What one technique contributed."""
+    """What one technique contributed; without a factor, the state says why there is none."""
 
     name: str
-    factor: DecimalText
-    effect: Literal["MovesAlong", "PushesOut"]
+    state: Literal["Measured", "Needed", "NotMeasured", "NoConfiguration"] | None = None
+    factor: DecimalText | None = None
+    low: DecimalText | None = None
+    high: DecimalText | None = None
+    effect: Literal["MovesAlong", "PushesOut", "PullsIn", "WithinNoise"] | None = None
     message: str = ""
+
+
+class AdvantageStatus(Status):
+    """The selected point against the baseline's, and what of it the techniques' factors explain."""
+
+    gains: str = ""
+    total: RatioStatus | None = None
+    product: RatioStatus | None = None
+    interaction: RatioStatus | None = None
 
 
 class SummaryStatus(Status):
@@ -263,4 +275,5 @@ class InferenceDeploymentStatus(Status):
     frontier: tuple[PointStatus, ...] = Field((), max_length=32)
     blocked: tuple[BlockedStatus, ...] = Field((), max_length=32)
     techniques: tuple[TechniqueStatus, ...] = Field((), max_length=32)
+    advantage: AdvantageStatus | None = None
     last_handled_reconcile_at: str | None = None

@@ -26,6 +26,7 @@ class CreateTrial:
     levels: tuple[float, ...]
     reason: str
     live: bool = False
+    expected_gain: float | None = None
 
 
 @dataclass(frozen=True)

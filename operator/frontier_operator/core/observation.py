@@ -122,6 +122,7 @@ class TrialView:
         ready_at: When its engine was first seen ready, from the status.
         live: Whether its engine takes real traffic instead of load Jobs.
         watched: What real traffic shows of it, where it is live and its engine was ready.
+        expected_gain: What it was expected to add when it was proposed, or None.
     """
 
     name: str
@@ -142,6 +143,7 @@ class TrialView:
     ready_at: datetime | None = None
     live: bool = False
     watched: LiveView | None = None
+    expected_gain: float | None = None
 
     @property
     def finished(self) -> bool:

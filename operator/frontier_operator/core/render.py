@@ -144,6 +144,7 @@ def trial(
     labels = {**_labels(owner.name, action.configuration, "trial"), names.LABEL_FINGERPRINT: fingerprint}
     kind = spec.search.ladder.kind if spec.search.ladder else "Concurrency"
     ladder = {"kind": kind, "levels": [f"{level:g}" for level in action.levels]}
+    gain = action.expected_gain
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.TUNING_TRIAL,
@@ -158,6 +159,7 @@ def trial(
             "gpus": gpus(action.configuration),
             **({"mode": "Live"} if action.live else {"ladder": ladder}),
             "reason": action.reason,
+            **({} if gain is None else {"expectedGain": journal.decimal(gain)}),
             "image": spec.engine.image,
             "command": command_line(spec, action.configuration),
         },

@@ -1,6 +1,5 @@
 """The status of an InferenceDeployment, from what was seen and decided: the only place that computes conditions."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -8,6 +7,7 @@ from typing import Any
 
 from frontier_operator.api import conditions as c
 from frontier_operator.api import names
+from frontier_operator.core.choice import selection_of, techniques_of
 from frontier_operator.core.decision import Decision, RolloutState
 from frontier_operator.core.judging import step_percent
 from frontier_operator.core.observation import Observation, ServingView
@@ -18,7 +18,6 @@ from frontier_tuner import journal
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.frontier import Point, hypervolume, points
 from frontier_tuner.measurement import COST, ITL, TTFT, Measurement, key
-from frontier_tuner.noise import Ratio
 from frontier_tuner.objectives import SLO
 from frontier_tuner.selection import select
 
@@ -69,7 +68,8 @@ def report(observation: Observation, decision: Decision, applied: Sequence[str] 
         for b in decision.rollout.blocked
     ]
     status["recommended"] = _recommended(observation, decision)
-    status["selection"] = _selection(observation, decision)
+    status["selection"] = selection_of(observation, decision)
+    status |= techniques_of(observation, decision)
     status["frontier"] = [_point(observation, point) for point in _bounded(decision.study.frontier)]
     status["summary"] = _summary(observation, decision)
     return {name: value for name, value in status.items() if value not in ({}, None)}
@@ -281,34 +281,6 @@ def _recommended(observation: Observation, decision: Decision) -> dict[str, Any]
     configuration = selection.point.configuration
     manifest = serving_deployment_preview(observation.name, spec, configuration, observation.namespace)
     return {**_configured(observation, configuration), "manifest": manifest}
-
-
-def _selection(observation: Observation, decision: Decision) -> dict[str, Any]:
-    choice = decision.study.choice
-    if choice is None or observation.spec is None or not observation.trials:
-        return {}
-    selection, again = choice.selection, choice.confirmed
-    entry: dict[str, Any] = {"policy": observation.spec.to_target().policy, "message": choice.message}
-    if selection.binding:
-        entry["binding"] = selection.binding
-    if selection.point is not None:
-        entry["configuration"] = journal.encode_configuration(selection.point.configuration)
-        entry["configurationHash"] = selection.point.configuration.hash
-        entry["load"] = journal.encode_measurement(selection.point.measured)["load"]
-    if selection.runner_up is not None:
-        entry["runnerUp"] = f"{selection.runner_up.configuration} at {selection.runner_up.load}"
-    if again is not None:
-        entry["confirmations"] = again.repeats
-        entry["optimism"] = _ratio(again.optimism)
-    return {name: value for name, value in entry.items() if value is not None}
-
-
-def _ratio(ratio: Ratio | None) -> dict[str, str] | None:
-    """Return a ratio with its interval; an end that is not known is absent."""
-    if ratio is None:
-        return None
-    ends = {"value": ratio.value, "low": ratio.low, "high": ratio.high}
-    return {name: journal.decimal(float(f"{value:.4g}")) for name, value in ends.items() if math.isfinite(value)}
 
 
 def _point(observation: Observation, point: Point) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The study's next step: propose trials within the GPU cap, confirm finalists, select.
 
-baseline serves ──► trials ──► stop ──► finalists measured again ──► stop is recorded
-                                                                      │
-an edited target or SLO re-selects from what is known ◄───────────────┘
+baseline serves ──► trials ──► stop ──► finalists measured again ──► ablations ──► stop is recorded
+                                                                                    │
+an edited target or SLO re-selects from what is known ◄─────────────────────────────┘
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from frontier_operator.api import conditions as reasons
@@ -12,6 +13,7 @@ from frontier_operator.core import sharing
 from frontier_operator.core.decision import Action, CreateTrial, StudyState
 from frontier_operator.core.live_trials import LiveRules
 from frontier_operator.core.observation import Observation, TrialView
+from frontier_operator.core.rollout import replicas_for
 from frontier_operator.core.trials import TrialRules, decide_trial, supersede
 from frontier_tuner import tuner
 from frontier_tuner.configuration import Configuration
@@ -20,8 +22,14 @@ from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.finishing import LastStart, last_starts
 from frontier_tuner.frontier import frontier, points
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, finish_of, ladder_of, prior_of
+from frontier_tuner.study import budget_of, finish_of, ladder_of, prior_of, use_of
 from frontier_tuner.trial import Purpose, TrialRecord
+
+FINISHING: Mapping[Purpose, tuple[str, str]] = {
+    "Confirmation": (reasons.CONFIRMING_FINALISTS, "finalists are measured again"),
+    "Ablation": (reasons.MEASURING_TECHNIQUES, "the choice is measured with one technique set back at a time"),
+}
+"""Purposes of trials after the search, with the reason and the message while they run."""
 
 
 @dataclass(frozen=True)
@@ -134,15 +142,16 @@ def _propose(
         trial.gpus for trial in observation.trials if not trial.finished or trial.engine
     )
     free -= sum(trial.gpus for trial in observation.stale_trials if trial.engine)
-    pending = [trial.configuration for trial in open_trials if trial.purpose != "Confirmation"]
-    confirming = [trial for trial in open_trials if trial.purpose == "Confirmation"]
+    finishing = [trial.purpose for trial in open_trials if trial.purpose in FINISHING]
+    pending = [trial.configuration for trial in open_trials if trial.purpose not in FINISHING]
+    gains = [trial.expected_gain for trial in open_trials if trial.purpose == "Search"]
     number = next_number(observation)
     actions: list[Action] = []
     live = sharing.is_live(observation)
     # Real traffic has the levels that it has: those that were measured.
     records, prior, loads = journal(observation), prior_of(spec), () if live else ladder_of(spec)
     most = sharing.most_trials(observation)
-    while not confirming and not _settled(state) and len(pending) < most:
+    while not finishing and not _settled(state) and len(pending) < most:
         proposal = tuner.propose(
             observation.space,
             records,
@@ -154,6 +163,9 @@ def _propose(
             seed=spec.search.seed,
             prior=prior,
             loads=loads,
+            use=use_of(spec, _serving_gpus(observation, incumbent, state)),
+            pending_gains=gains,
+            parallel=spec.search.max_trial_gpus // max(1, gpus(observation.space.baseline)),
         )
         if isinstance(proposal, Stop):
             return _stopped(observation, incumbent, state, proposal, actions, open_trials)
@@ -161,19 +173,31 @@ def _propose(
         if held > free:
             break
         purpose: Purpose = "Baseline" if number == 0 else "Search"
-        actions.append(_create(observation, number, purpose, proposal.configuration, proposal.reason))
+        action = _create(observation, number, purpose, proposal.configuration, proposal.reason)
+        actions.append(replace(action, expected_gain=proposal.expected_gain))
         pending.append(proposal.configuration)
+        gains.append(proposal.expected_gain)
         number, free = number + 1, free - held
     if _settled(state):
         return (), _with(state, state.stop, state.stop_message)
-    if confirming:
-        return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
+    if finishing:
+        return tuple(actions), _with(state, *FINISHING[finishing[0]])
     return tuple(actions), _with(_running(state), *_running_reason(observation, open_trials, actions))
 
 
 def _settled(state: StudyState) -> bool:
-    """A recorded stop stands, whatever objectives and target are now; only a larger budget opens a study again."""
-    return state.stop not in {"", reasons.BUDGET_EXHAUSTED}
+    """A recorded stop stands, whatever objectives and target are now; a larger budget or more use opens it again."""
+    return state.stop not in {"", reasons.BUDGET_EXHAUSTED, reasons.PAY_BACK_EXCEEDED}
+
+
+def _serving_gpus(observation: Observation, incumbent: Configuration, state: StudyState) -> int:
+    """Return the GPUs that serve the present choice, or would: what carries the request rate, else as many replicas."""
+    point = state.choice.selection.point if state.choice is not None else None
+    if point is None:
+        return gpus(incumbent)
+    serving = observation.status.get("incumbent") or {}
+    replicas = replicas_for(observation, point) or int(serving.get("replicas") or 1)
+    return replicas * gpus(point.configuration)
 
 
 def _running_reason(observation: Observation, open_trials: list[TrialView], created: list[Action]) -> tuple[str, str]:
@@ -212,7 +236,7 @@ def _stopped(
             )
             for i, start in enumerate(missing)
         ]
-        return tuple(actions), _with(state, reasons.CONFIRMING_FINALISTS, "finalists are measured again")
+        return tuple(actions), _with(state, *FINISHING[missing[0].purpose])
     ended = replace(state, stop=stop.reason, stop_message=stop.message)
     return (), _with(ended, stop.reason, stop.message)
 

@@ -267,5 +267,6 @@ def _finish(
         gpu_seconds=trial.gpus * (now - held_since).total_seconds() if held_since else 0.0,
         engine_start_seconds=start_seconds,
         reason=trial.reason,
+        expected_gain=trial.expected_gain,
     )
     return FinishTrial(trial.name, record)

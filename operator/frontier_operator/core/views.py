@@ -72,6 +72,7 @@ def trial(manifest: Mapping[str, Any], engine: Mapping[str, Any] | None, loads: 
         started_at=time_or_none(status.get("startedAt")),
         ready_at=time_or_none(status.get("engineReadyAt")),
         live=spec.get("mode") == "Live",
+        expected_gain=float(spec["expectedGain"]) if "expectedGain" in spec else None,
     )
 
 

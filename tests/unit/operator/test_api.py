@@ -179,6 +179,7 @@ def test_a_trial_spec_dumps_to_what_it_was():
         "mode": "Synthetic",
         "ladder": {"kind": "Concurrency", "levels": ["1", "4"]},
         "reason": "the baseline",
+        "expectedGain": "0.034",
         "command": ["--model", "org/name"],
         "image": "engine:1",
     }

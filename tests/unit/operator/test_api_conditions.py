@@ -61,7 +61,7 @@ def test_a_message_fits_the_api():
 
 
 def test_every_reason_of_the_api_is_a_constant():
-    beyond = {"SearchSpaceExhausted", "TooFewReplicas", "TooManyFailures"}
+    beyond = {"SearchSpaceExhausted", "TooFewReplicas", "TooManyFailures", "MeasuringTechniques", "PayBackExceeded"}
     assert {word.strip() for word in API_REASONS.split(",")} | beyond == conditions.REASONS
 
 

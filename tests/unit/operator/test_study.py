@@ -2,11 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from frontier_operator.api.v1alpha1 import parse
+from frontier_operator.api.v1alpha1 import InferenceDeploymentStatus, parse
+from frontier_operator.core import render, views
 from frontier_operator.core.decide import decide
 from frontier_operator.core.decision import CreateTrial, FinishTrial, ReleaseTrial, Serve, StartEngine, StartLoad
 from frontier_operator.core.render import revision
 from frontier_operator.core.report import report
+from frontier_tuner.configuration import Configuration
 from frontier_tuner.study import fingerprint, space_of
 from frontier_tuner.trial import Failure
 from support.operator_builders import (
@@ -157,6 +159,144 @@ def test_neighbours_of_the_best_are_confirmed_with_trials_that_are_left_over():
     again = created(decision)
     assert [action.configuration["maxNumSeqs"] for action in again] == [64, 256, 128]
     assert [action.reason.split()[0] for action in again] == ["finalist", "incumbent", "neighbour"]
+
+
+ABLATED = make_spec(search__budget={"maxTrials": 5, "ablations": 2})
+"""The best trial of `finished_trials` differs from the baseline in both batch limits: one technique."""
+
+
+def test_the_search_leaves_the_trials_that_ablations_are_to_have():
+    decision = decide(make_observation(ABLATED, trials=finished_trials(ABLATED), serving=(make_serving(BASELINE),)))
+
+    assert {action.purpose for action in created(decision)} == {"Confirmation"}
+
+
+def two_techniques(ablated=()):
+    """A finished search whose best trial has two techniques: depth of speculation and batch limits."""
+    spec = make_spec(
+        search__parameters=[
+            {"name": "maxNumSeqs", "values": [64, 256]},
+            {"name": "maxNumBatchedTokens", "value": 2048},
+            {"name": "numSpeculativeTokens", "value": 0},
+            {"name": "enablePrefixCaching", "values": [True, False]},
+            {"name": "tensorParallelSize", "value": 1},
+        ],
+        search__budget={"maxTrials": 4, "ablations": 2},
+        search__confirmation={"finalists": 1, "neighbours": 0},
+    )
+    base = space_of(spec).baseline
+    best = Configuration.of({**base, "maxNumSeqs": 64, "enablePrefixCaching": False})
+    records = [
+        make_record(0, base, purpose="Baseline"),
+        make_record(1, best, factor=3.0),
+        make_record(2, best, purpose="Confirmation", factor=3.0),
+        make_record(3, base, purpose="Confirmation"),
+    ]
+    for changes, factor in ablated:
+        records.append(
+            make_record(len(records), Configuration.of({**best, **changes}), purpose="Ablation", factor=factor)
+        )
+    trials = tuple(make_trial(r.number, r.configuration, spec, purpose=r.purpose, record=r) for r in records)
+    return make_observation(spec, trials=trials, serving=(make_serving(base, spec=spec),)), base, best
+
+
+def test_after_the_finalists_the_choice_is_measured_without_each_technique():
+    observation, base, best = two_techniques()
+
+    decision = decide(observation)
+
+    again = created(decision)
+    assert [(action.purpose, action.levels) for action in again] == [("Ablation", (4.0, 16.0, 64.0))] * 2
+    assert again[0].configuration == Configuration.of({**best, "enablePrefixCaching": True})
+    assert again[1].configuration == Configuration.of({**best, "maxNumSeqs": base["maxNumSeqs"]})
+    assert decision.reason == "MeasuringTechniques"
+    assert decision.study.stop == ""
+
+
+def test_the_status_tells_the_factor_of_each_technique_and_their_product():
+    observation, *_ = two_techniques(
+        [({"enablePrefixCaching": True}, 1.5), ({"maxNumSeqs": 256}, 2.0)],
+    )
+
+    decision = decide(observation)
+    status = report(observation, decision)
+    techniques = {each["name"]: each for each in status["techniques"]}
+
+    assert created(decision) == []
+    assert decision.study.stop == "BudgetExhausted"
+    assert {name: each["factor"] for name, each in techniques.items()} == {"PrefixCaching": "2", "BatchLimits": "1.5"}
+    # The builders' records serve more tokens at the same speed: the curve only goes further.
+    assert {each["effect"] for each in techniques.values()} == {"MovesAlong"}
+    assert all(float(each["low"]) > 1.2 for each in techniques.values())
+    assert status["advantage"]["total"]["value"] == "3"
+    assert status["advantage"]["product"]["value"] == "3"
+    assert status["advantage"]["interaction"]["value"] == "1"
+    assert InferenceDeploymentStatus.model_validate(status).dump()["techniques"] == status["techniques"]
+
+
+def test_an_ablation_under_way_is_waited_for():
+    observation, base, _ = two_techniques()
+    running = make_trial(4, base, observation.spec, purpose="Ablation", engine=make_pod())
+
+    decision = decide(replace(observation, trials=(*observation.trials, running)))
+
+    assert created(decision) == []
+    assert decision.reason == "MeasuringTechniques"
+
+
+def test_what_a_trial_is_expected_to_gain_is_kept_on_it_and_read_back():
+    trials = finished_trials()[:2]
+
+    (action,) = created(decide(make_observation(trials=trials, serving=(make_serving(BASELINE),))))
+    manifest = render.trial(action, SPEC, "ml", render.Owner("InferenceDeployment", "chat", "u1"), fingerprint(SPEC))
+    manifest["metadata"]["creationTimestamp"] = "2026-01-01T12:00:00Z"
+
+    assert action.expected_gain > 0
+    assert float(manifest["spec"]["expectedGain"]) == action.expected_gain
+    view = views.trial(manifest, None, ())
+    assert view.expected_gain == action.expected_gain
+    lost = views.trial({**manifest, "status": {"outcome": "Failed"}}, None, ())
+    assert lost.record.expected_gain == action.expected_gain
+
+
+def pay_back(horizon, trials, status=None, **over):
+    spec = make_spec(search__budget={"maxTrials": 9, "payBack": horizon, **over})
+    return make_observation(spec, trials=trials, status=status or {}, serving=(make_serving(BASELINE),))
+
+
+def test_trials_that_would_not_pay_back_are_the_last():
+    trials = finished_trials()[:2]
+
+    assert created(decide(pay_back("720h", trials)))
+    decision = decide(pay_back("1ms", trials))
+
+    assert {action.purpose for action in created(decision)} == {"Confirmation"}
+
+
+def test_pay_back_is_recorded_and_a_longer_one_goes_on():
+    trials = confirmed_trials()
+
+    short = pay_back("1ms", trials)
+    ended = decide(short)
+    status = report(short, ended)
+    again = decide(replace(short, status=status))
+    longer = decide(pay_back("87600h", trials, status))
+
+    assert (ended.study.stop, again.study.stop) == ("PayBackExceeded", "PayBackExceeded")
+    assert "is expected to save" in status["study"]["stopMessage"]
+    assert created(again) == []
+    assert {action.purpose for action in created(longer)} == {"Search"}
+
+
+def test_as_many_replicas_as_serve_must_pay_back():
+    """The trial costs the same; ten replicas use what it finds ten times as much."""
+    spec = make_spec(search__budget={"maxTrials": 9, "payBack": "36s"})
+    one = decide(make_observation(spec, trials=confirmed_trials(), serving=(make_serving(BASELINE),)))
+    busy = {"incumbent": {"replicas": 1000, "configuration": {}, "revision": "", "since": "2026-01-01T12:00:00Z"}}
+    many = decide(make_observation(spec, trials=confirmed_trials(), status=busy, serving=(make_serving(BASELINE),)))
+
+    assert one.study.stop == "PayBackExceeded"
+    assert {action.purpose for action in created(many)} == {"Search"}
 
 
 def test_no_finalists_let_the_first_measurement_decide():

@@ -88,3 +88,19 @@ def test_a_trace_that_this_machine_does_not_have_is_refused_before_any_engine_st
     result = CliRunner().invoke(cli.main, ["tune", str(path), "--journal", str(tmp_path / "j.jsonl")])
     assert result.exit_code == 1
     assert words in result.output
+
+
+def test_what_is_asked_for_on_the_command_line_goes_before_the_manifest(tmp_path):
+    path = tmp_path / "study.yaml"
+    search = "{confirmation: {finalists: 3, rounds: 2}, budget: {maxTrials: 9}}"
+    variants = "{variants: [{name: a, source: 'hf://o/n'}]}"
+    path.write_text(
+        f"kind: InferenceDeployment\nspec:\n  model: {variants}\n  engine: {{image: 'e:1'}}\n  search: {search}\n"
+    )
+    asked = read_spec(path, finalists=0, ablations=2).search
+    assert (asked.confirmation.finalists, asked.confirmation.rounds) == (0, 2)
+    assert (asked.budget.max_trials, asked.budget.ablations) == (9, 2)
+    assert read_spec(path).search.confirmation.finalists == 3
+    result = CliRunner().invoke(cli.main, ["tune", str(path), "--ablations", "9"])
+    assert result.exit_code == 1
+    assert "must leave the search at least one trial" in result.output

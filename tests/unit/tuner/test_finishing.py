@@ -8,10 +8,11 @@ from frontier_tuner.finishing import Finish, last_starts
 from frontier_tuner.measurement import Load
 from frontier_tuner.noise import Noise
 from frontier_tuner.objectives import SLO, Objectives, Target
-from frontier_tuner.plants.study import choice_from, read_journal, run_study
-from frontier_tuner.spec import StudySpec
+from frontier_tuner.plants.study import attribution_from, choice_from, read_journal, run_study
+from frontier_tuner.spec import ConfirmationSpec, StudySpec
 from frontier_tuner.stopping import Budget
-from frontier_tuner.study import fingerprint, finish_of, space_of
+from frontier_tuner.study import fingerprint, space_of
+from frontier_tuner.trial import Failure
 from support.tuner_builders import (
     START,
     make_configuration,
@@ -114,6 +115,66 @@ def test_a_search_that_goes_on_has_confirming_starts_again():
     )
 
 
+BOTH = changed(tensorParallelSize=2, enablePrefixCaching=False)
+SETTLED = [
+    trial(0, BASE, 100, purpose="Baseline"),
+    trial(1, BOTH, 300),
+    trial(2, BOTH, 300, purpose="Confirmation"),
+    trial(3, BASE, 100, purpose="Confirmation"),
+]
+
+
+def ablated(journal, ablations=4, **over):
+    return last_starts(
+        journal,
+        SPACE,
+        OBJECTIVES,
+        TARGET,
+        finish=Finish(finalists=1, neighbours=0),
+        budget=Budget(max_trials=6, ablations=ablations, **over),
+        incumbent=BASE,
+        spent_seconds=0.0,
+    )
+
+
+def test_once_the_choice_stands_it_is_measured_with_one_technique_set_back_at_a_time():
+    assert [start.purpose for start in ablated(SETTLED[:2])] == ["Confirmation", "Confirmation"]
+    plan = ablated(SETTLED)
+    assert [(start.purpose, start.loads) for start in plan] == [("Ablation", ())] * 2
+    assert [start.configuration for start in plan] == [
+        changed(tensorParallelSize=2),
+        changed(enablePrefixCaching=False),
+    ]
+    assert plan[0].reason == "PrefixCaching set back to the baseline: its factor at the target"
+
+
+def test_ablations_stay_within_the_trials_and_the_gpu_hours_that_were_kept_for_them():
+    assert len(ablated(SETTLED, ablations=1)) == 1
+    assert ablated(SETTLED, ablations=0) == ()
+    one = trial(4, changed(tensorParallelSize=2), 200, purpose="Ablation")
+    assert [start.configuration for start in ablated([*SETTLED, one])] == [changed(enablePrefixCaching=False)]
+    assert ablated([*SETTLED, one], ablations=1) == ()
+    spent = 4 * 600 / 3600
+    assert len(ablated(SETTLED, max_gpu_hours=spent + 599 / 3600)) == 0
+    assert len(ablated(SETTLED, max_gpu_hours=spent + 601 / 3600)) == 1
+
+
+def test_an_ablation_is_tried_twice_where_its_surroundings_fail_and_once_where_it_cannot_serve():
+    lost = make_record(
+        4, changed(tensorParallelSize=2), purpose="Ablation", outcome="Failed", failure=Failure("PodLost", "m")
+    )
+    assert len(ablated([*SETTLED, lost])) == 2
+    assert [start.configuration for start in ablated([*SETTLED, lost, replace(lost, number=5)])] == [
+        changed(enablePrefixCaching=False)
+    ]
+    died = replace(lost, outcome="Infeasible", failure=Failure("EngineOutOfMemory", "m"))
+    assert len(ablated([*SETTLED, died])) == 1
+
+
+def test_a_choice_that_is_the_baseline_has_no_techniques():
+    assert ablated([trial(0, BASE, 100, purpose="Baseline"), trial(1, BASE, 100, purpose="Confirmation")]) == ()
+
+
 SPEC = StudySpec.model_validate(
     {
         "model": {"variants": [{"name": "bf16", "source": "hf://Qwen/Qwen3-8B"}]},
@@ -199,8 +260,37 @@ def test_a_study_on_a_desk_that_is_killed_ends_as_if_it_had_not_been(tmp_path):
         ]
 
 
+def test_a_study_on_a_desk_tells_what_each_technique_contributed(tmp_path):
+    """The plant's knobs multiply: twice without prefix caching, 1.5 times with 64 sequences."""
+    budget = SPEC.search.budget.model_copy(update={"max_trials": 8, "ablations": 2})
+    spec = SPEC.model_copy(update={"search": SPEC.search.model_copy(update={"budget": budget})})
+    base = space_of(spec).baseline
+
+    def worth(configuration):
+        best = configuration["maxNumSeqs"] == 64
+        return (2.0 if not configuration["enablePrefixCaching"] else 1.0) * (1.5 if best else 1.0)
+
+    _, records = study(tmp_path, LuckyPlant(worth=worth), spec)
+    choice = choice_from(spec, records)
+    assert choice.selection.point.configuration.integer("maxNumSeqs") == 64
+    found = attribution_from(spec, records, choice)
+    assert base.integer("maxNumSeqs") != 64
+    assert {factor.technique: factor.factor.value for factor in found.factors} == pytest.approx(
+        {"PrefixCaching": 2.0, "BatchLimits": 1.5}
+    )
+    assert found.total.value == pytest.approx(3.0)
+    assert found.product.value == pytest.approx(3.0)
+    assert found.interaction.value == pytest.approx(1.0)
+    assert {factor.effect for factor in found.factors} == {"PushesOut"}
+    counted = [record for record in records if record.purpose != "Confirmation"]
+    assert len(counted) <= 8
+
+
 def test_no_finalists_on_a_desk_where_none_are_asked_for(tmp_path):
-    _, records = study(tmp_path, LuckyPlant(), finish=replace(finish_of(SPEC), finalists=0))
+    spec = SPEC.model_copy(
+        update={"search": SPEC.search.model_copy(update={"confirmation": ConfirmationSpec(finalists=0)})}
+    )
+    _, records = study(tmp_path, LuckyPlant(), spec)
     assert len(records) == 5
     assert choice_from(SPEC, records).confirmed is None
 

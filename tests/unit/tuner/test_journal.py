@@ -44,6 +44,7 @@ records = st.builds(
     gpu_seconds=st.floats(0, 1e9),
     engine_start_seconds=st.none() | st.floats(0, 1e5),
     reason=st.text(),
+    expected_gain=st.none() | st.floats(-1, 1e6),
 )
 
 

@@ -54,6 +54,10 @@ def budget(spent=0.0, pending=0, records=(), cost=None, **limits):
     [
         (budget(max_trials=2, records=journal("Complete", "Infeasible")), "2 of 2 trials are used"),
         (budget(max_trials=2, records=journal("Complete"), pending=1), "2 of 2 trials are used"),
+        (
+            budget(max_trials=4, ablations=2, records=journal("Complete", "Complete")),
+            "2 of 4 trials are used, 2 are kept for ablations",
+        ),
         (budget(max_gpu_hours=0.5, records=journal("Complete", "Failed")), "0.67 of 0.5 GPU-hours are used"),
         (budget(spent=60.0, max_seconds=60.0), "60 of 60 seconds are used"),
         (
@@ -123,15 +127,15 @@ def test_the_next_trial_is_expected_to_take_what_earlier_ones_took(records, gpus
 @pytest.mark.parametrize(
     ("gains", "trials", "want"),
     [
-        pytest.param([0.5, 0.01, 0.019], 12, True, id="twice below"),
-        pytest.param([0.01, 0.02], 12, False, id="at the threshold"),
-        pytest.param([0.01, 0.3, 0.01], 12, False, id="not in a row"),
-        pytest.param([0.01], 12, False, id="once"),
-        pytest.param([0.0, 0.0], 5, False, id="too early"),
-        pytest.param([0.0, 0.0], 6, True, id="at the minimum"),
-        pytest.param([0.0, math.nan], 12, False, id="unknown"),
+        pytest.param([0.5, 0.009, 0.005, 0.009], 12, True, id="three times below"),
+        pytest.param([0.005, 0.005, 0.01], 12, False, id="at the threshold"),
+        pytest.param([0.005, 0.005, 0.3, 0.005], 12, False, id="not in a row"),
+        pytest.param([0.005, 0.005], 12, False, id="twice"),
+        pytest.param([0.0, 0.0, 0.0], 9, False, id="too early"),
+        pytest.param([0.0, 0.0, 0.0], 10, True, id="at the minimum"),
+        pytest.param([0.0, 0.0, math.nan], 12, False, id="unknown"),
         pytest.param([], 12, False, id="no expectation"),
-        pytest.param([-0.1, -0.2], 12, True, id="a loss is no gain"),
+        pytest.param([-0.1, -0.2, -0.1], 12, True, id="a loss is no gain"),
     ],
 )
 def test_a_plateau_needs_small_expectations_in_a_row_after_enough_trials(gains, trials, want):
@@ -141,10 +145,10 @@ def test_a_plateau_needs_small_expectations_in_a_row_after_enough_trials(gains, 
 
 
 def test_a_plateau_says_what_is_expected():
-    stop, reason, message = plateau([0.015, 0.011], 9)
+    stop, reason, message = plateau([0.005, 0.0065, 0.0071], 10)
     assert (stop, reason) == (True, "FrontierStable")
-    assert message == "the best next start is expected to gain 1.1 %, below 2 % for 2 proposals in a row"
-    assert plateau([0.04, 0.04, 0.04], 9, Plateau(gain=0.05, in_a_row=3)).stop
+    assert message == "the best next start is expected to gain 0.71 %, below 1 % for 3 proposals in a row"
+    assert plateau([0.04, 0.04], 5, Plateau(gain=0.05, in_a_row=2, minimum=5)).stop
 
 
 @pytest.mark.parametrize(
@@ -234,3 +238,9 @@ def test_the_first_rule_that_stops_gives_the_reason_and_later_ones_are_not_asked
     assert first_stop(rules()) == Stop("A", "a")
     assert asked == ["", "A"]
     assert first_stop([Verdict(False, "", "goes on")]) is None
+
+
+def test_ablations_that_cannot_serve_are_answers_and_no_failures():
+    needed = [replace(record, purpose="Ablation") for record in journal(*["Infeasible"] * 6)]
+    assert not failing(needed).stop
+    assert failing(journal(*["Infeasible"] * 6)).stop

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from frontier_tuner.frontier import points
 from frontier_tuner.objectives import Target
 from frontier_tuner.samplers import create_sampler
-from frontier_tuner.stopping import Budget, Stability, Stop
+from frontier_tuner.stopping import Budget, Plateau, Stability, Stop, Use
 from frontier_tuner.trial import Failure
 from frontier_tuner.tuner import Proposal, finalists, propose
 from support.tuner_builders import make_configuration, make_measurement, make_objectives, make_record, make_space
@@ -125,6 +127,86 @@ def test_too_many_failures_in_a_row_end_the_study_with_the_last_words():
     assert answer.reason == "TooManyFailures"
     assert "CUDA out of memory" in answer.message
     assert isinstance(ask([*bad[:2], finish(2, SPACE.configurations()[2])], max_failed=3), Proposal)
+
+
+def flat_study(gains):
+    """Return a journal of six finished trials, of which the last were expected to gain so much."""
+    journal, _ = study(6)
+    padded = [0.5] * (5 - len(gains)) + gains
+    return [journal[0], *(replace(r, expected_gain=g) for r, g in zip(journal[1:], padded, strict=True))]
+
+
+EAGER = Plateau(gain=10.0, in_a_row=3, minimum=6)
+"""Any finite expectation is too small for it, so that only how many there are in a row decides."""
+
+
+def test_a_study_ends_where_recorded_and_present_expectations_are_small_in_a_row():
+    answer = ask(flat_study([0.1, 0.1]), flat=EAGER)
+    assert answer.reason == "FrontierStable"
+    assert answer.message.endswith("below 1000 % for 3 proposals in a row")
+    assert isinstance(ask(flat_study([0.1, 0.1]), flat=replace(EAGER, in_a_row=7)), Proposal)
+    assert isinstance(ask(flat_study([0.1, 0.1]), flat=replace(EAGER, minimum=7)), Proposal)
+    unknown = flat_study([None, 0.1])
+    assert isinstance(ask(unknown, flat=EAGER), Proposal)
+
+
+def test_trials_that_may_be_under_way_at_once_make_a_plateau_longer():
+    journal = flat_study([0.1] * 5)
+    assert ask(journal, flat=EAGER, parallel=4).reason == "FrontierStable"
+    assert isinstance(ask(journal, flat=EAGER, parallel=5), Proposal)
+    under_way = ask(journal).configuration
+    assert ask(journal, [under_way], flat=EAGER, pending_gains=[0.1], parallel=5).reason == "FrontierStable"
+    assert isinstance(ask(journal, [under_way], flat=EAGER, pending_gains=[None], parallel=5), Proposal)
+
+
+def test_a_study_of_eight_trials_never_ends_for_what_it_expects():
+    journal = [replace(record, expected_gain=0.0) for record in study(8)[0]]
+    assert isinstance(ask(journal, budget=Budget(max_trials=9)), Proposal)
+
+
+def test_second_measurements_do_not_change_what_the_search_would_do_next():
+    journal, _ = study(6)
+    before = ask(journal)
+    again = replace(finish(6, journal[1].configuration), purpose="Confirmation")
+    slow = replace(again, measurements=(make_measurement(speed=1.0, per_gpu=1.0),))
+    assert ask([*journal, slow]) == before
+    assert before.gain > 0
+    more = finish(7, before.configuration)
+    assert ask([*journal, slow, more]) != ask([*journal, replace(more, number=6)])
+
+
+def test_a_trial_that_would_not_pay_back_ends_the_study():
+    journal, _ = study(3)
+    dear = [replace(record, gpu_seconds=36000.0 * record.gpus, gpus=1) for record in journal]
+    assert isinstance(ask(journal), Proposal)
+    assert isinstance(ask(journal, use=Use(1e6)), Proposal)
+    answer = ask(dear, use=Use(0.1))
+    assert answer.reason == "PayBackExceeded"
+    assert "and is expected to save" in answer.message
+    assert "over 0.1 GPU-hours" in answer.message
+    assert isinstance(ask(use=Use(0.1)), Proposal)
+
+
+def test_the_next_trial_must_fit_what_is_left_of_the_budget():
+    journal = [replace(record, gpu_seconds=600.0 * record.gpus) for record in study(3)[0]]
+    held = sum(record.gpu_seconds for record in journal) / 3600
+    answer = ask(journal, budget=Budget(None, max_gpu_hours=held + 0.1))
+    assert answer.reason == "BudgetExhausted"
+    assert answer.message.endswith("for the next trial do not fit")
+    assert ask(journal, budget=Budget(None, max_seconds=1000), spent_seconds=500.0).reason == "BudgetExhausted"
+    assert isinstance(ask(journal, budget=Budget(None, max_seconds=1000), spent_seconds=300.0), Proposal)
+
+
+def test_a_study_whose_surroundings_fail_too_often_ends():
+    lost = [finish(0, SPACE.baseline)]
+    for number, configuration in enumerate(SPACE.configurations()[:4]):
+        for _ in range(2):
+            lost.append(make_record(len(lost), configuration, outcome="Failed", failure=LOST))
+        if number % 2:
+            lost.append(finish(len(lost), configuration))
+    answer = ask(lost, max_failed=6)
+    assert answer.reason == "TooManyFailures"
+    assert "of the last 10 trials failed for a reason of their surroundings" in answer.message
 
 
 def test_a_baseline_from_outside_the_space_is_no_obstacle():

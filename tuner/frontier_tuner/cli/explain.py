@@ -21,26 +21,21 @@ def explain(*, file: Path, journal: Path | None, as_json: bool) -> None:
     study would go on. Exits with 3 where no point is feasible.
     """
     from frontier_tuner.explain import calibration_of, explain_study  # noqa: PLC0415 - see the package
-    from frontier_tuner.stopping import failing, first_stop, stable, within_budget  # noqa: PLC0415 - see the package
-    from frontier_tuner.study import budget_of, prior_of  # noqa: PLC0415 - see the package
+    from frontier_tuner.plants.study import next_proposal  # noqa: PLC0415 - see the package
+    from frontier_tuner.stopping import Stop  # noqa: PLC0415 - see the package
+    from frontier_tuner.study import prior_of  # noqa: PLC0415 - see the package
 
     known = known_study(file, journal)
     objectives = known.spec.to_objectives()
     spent = sum(record.gpu_seconds / max(1, record.gpus) for record in known.records)
-    stop = first_stop(
-        (
-            failing(known.records),
-            within_budget(known.records, 0, budget_of(known.spec), spent),
-            stable(known.records, objectives),
-        )
-    )
     prior = prior_of(known.spec)
+    following = next_proposal(known.spec, known.space, known.records, prior, spent)
     found = explain_study(
         known.records,
         known.space,
         objectives,
         known.spec.to_target(),
-        stop=stop,
+        stop=following if isinstance(following, Stop) else None,
         calibration=() if prior is None else calibration_of(known.records, prior),
     )
     if as_json:

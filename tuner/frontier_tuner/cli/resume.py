@@ -17,6 +17,7 @@ def resume(
     journal: Path | None,
     starts: int | None,
     finalists: int | None,
+    ablations: int | None,
     work: Path | None,
     models: Path | None,
 ) -> None:
@@ -26,4 +27,6 @@ def resume(
     """
     known = known_study(file, journal)
     click.echo(f"trials in {known.path}: {len(known.records)}")
-    tune_on_this_machine(file, known.path, engine_command, starts, finalists, work, models)
+    tune_on_this_machine(
+        file, known.path, engine_command, starts, work, models, finalists=finalists, ablations=ablations
+    )

@@ -19,6 +19,12 @@ OPTIONS = (
         "Default: search.confirmation.finalists of FILE, or 2.",
     ),
     click.option(
+        "--ablations",
+        type=click.IntRange(min=0),
+        help="Trials of the budget to keep for measuring the choice with one technique set back at a time. "
+        "Default: search.budget.ablations of FILE, or 0.",
+    ),
+    click.option(
         "--work", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs; default: temporary."
     ),
     click.option(
@@ -46,11 +52,12 @@ def tune(
     journal: Path | None,
     starts: int | None,
     finalists: int | None,
+    ablations: int | None,
     work: Path | None,
     models: Path | None,
 ) -> None:
     """Tune the InferenceDeployment in FILE on this machine, without a cluster; goes on from its journal."""
-    tune_on_this_machine(file, journal, engine_command, starts, finalists, work, models)
+    tune_on_this_machine(file, journal, engine_command, starts, work, models, finalists=finalists, ablations=ablations)
 
 
 def tune_on_this_machine(
@@ -58,9 +65,11 @@ def tune_on_this_machine(
     journal: Path | None,
     engine_command: str | None,
     starts: int | None,
-    finalists: int | None,
     work: Path | None,
-    models: Path | None = None,
+    models: Path | None,
+    *,
+    finalists: int | None,
+    ablations: int | None,
 ) -> None:
     """Run a study with local engines and print its outcome; exits with 3 where no point is feasible.
 
@@ -69,14 +78,14 @@ def tune_on_this_machine(
         journal: The journal to begin or to go on from; None for `frontier-<study>.jsonl`.
         engine_command: What the engine's arguments are appended to; None for vLLM.
         starts: Engine starts after which to stop in any case, or None.
-        finalists: Configurations to measure again; None for what the manifest says.
         work: Directory for logs; None for a temporary one.
         models: Where the files of `pvc://` sources are; None for `/models`.
+        finalists: Configurations to measure again; None for what the manifest says.
+        ablations: Trials kept for ablations; None for what the manifest says.
 
     Raises:
         click.ClickException: The manifest, the journal or the surroundings cannot be used.
     """
-    import dataclasses  # noqa: PLC0415 - see the package
     import tempfile  # noqa: PLC0415 - see the package
     import time  # noqa: PLC0415 - see the package
 
@@ -85,7 +94,7 @@ def tune_on_this_machine(
     from frontier_tuner.plants.process import ProcessPlant  # noqa: PLC0415 - see the package
     from frontier_tuner.plants.setup import process_settings, read_spec  # noqa: PLC0415 - see the package
     from frontier_tuner.plants.study import Progress, run_study  # noqa: PLC0415 - see the package
-    from frontier_tuner.study import fingerprint, finish_of  # noqa: PLC0415 - see the package
+    from frontier_tuner.study import fingerprint  # noqa: PLC0415 - see the package
 
     console = report.make_console()
     progress = Progress(
@@ -101,16 +110,13 @@ def tune_on_this_machine(
         ),
     )
     try:
-        spec = read_spec(file)
+        spec = read_spec(file, finalists=finalists, ablations=ablations)
         path = journal or Path(f"frontier-{fingerprint(spec)}.jsonl")
         with tempfile.TemporaryDirectory(prefix="frontier-") as scratch:
             settings = process_settings(spec, work or Path(scratch), engine_command, models)
-            finish = finish_of(spec)
-            if finalists is not None:
-                finish = dataclasses.replace(finish, finalists=finalists)
             with ProcessPlant(settings) as plant:
-                stop = run_study(spec, plant, path, time.monotonic, starts, progress, finish)
+                stop = run_study(spec, plant, path, time.monotonic, starts, progress)
         console.print(f"Stopped: {stop.reason}: {stop.message}; the journal is {path}", highlight=False)
     except TunerError as error:
         raise click.ClickException(str(error)) from error
-    print_outcome(file, path)
+    print_outcome(file, path, ablations)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.confirming import Choice
+from frontier_tuner.factors import Attribution
 from frontier_tuner.frontier import Point, frontier, points
 from frontier_tuner.measurement import COST, ITL, THROUGHPUT_PER_GPU, TTFT, USER_SPEED, Measurement, key
 from frontier_tuner.objectives import Objectives
@@ -79,6 +80,13 @@ def print_choice(console: Console, choice: Choice, baseline: Point | None) -> No
     if selection.point is not None and baseline is not None and baseline.throughput > 0:
         factor = selection.point.throughput / baseline.throughput
         console.print(f"{factor:.2f} times the baseline's best tokens/s/GPU within the SLOs", highlight=False)
+
+
+def print_techniques(console: Console, attribution: Attribution) -> None:
+    """Print what each technique contributed to the choice."""
+    console.print("[bold]Techniques, winner against baseline[/]")
+    for sentence in attribution.sentences():
+        console.print(f"  {sentence}", soft_wrap=True, highlight=False, markup=False)
 
 
 def best_of(records: Sequence[TrialRecord], objectives: Objectives, trial: int) -> Point | None:

@@ -24,10 +24,15 @@ _ONLY_IN_A_CLUSTER = ("suspend", "rollout", "retune")
 _FALLBACK_VOCABULARY = 2000
 
 
-def read_spec(path: Path) -> StudySpec:
+def read_spec(path: Path, *, finalists: int | None = None, ablations: int | None = None) -> StudySpec:
     """Return the study of the one InferenceDeployment in a YAML file; other objects in it are skipped.
 
     What only the operator uses (`suspend`, `rollout`, `retune`, `engine.podTemplate`) is left out.
+
+    Args:
+        path: The file.
+        finalists: Overrides `search.confirmation.finalists`.
+        ablations: Overrides `search.budget.ablations`.
 
     Raises:
         TunerError: There is not exactly one, or its spec is wrong; the message lists every problem.
@@ -40,7 +45,14 @@ def read_spec(path: Path) -> StudySpec:
     if len(found) != 1:
         raise TunerError(f"{path} must hold one {_KIND}, not {len(found)}")
     spec = found[0].get("spec") or {}
-    return StudySpec.parse(_measured_part(spec) if isinstance(spec, dict) else spec)
+    if not isinstance(spec, dict):
+        return StudySpec.parse(spec)
+    spec = _measured_part(spec)
+    for section, name, value in (("confirmation", "finalists", finalists), ("budget", "ablations", ablations)):
+        if value is not None:
+            search = spec.get("search") or {}
+            spec = {**spec, "search": {**search, section: {**(search.get(section) or {}), name: value}}}
+    return StudySpec.parse(spec)
 
 
 def _measured_part(spec: dict[str, Any]) -> dict[str, Any]:

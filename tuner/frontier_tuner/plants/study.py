@@ -1,5 +1,6 @@
 """The study on a desk: propose, measure, write down, until it stops. The journal is all that is kept."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +9,17 @@ from frontier_tuner import journal
 from frontier_tuner.confirming import Choice, choose
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import TunerError
-from frontier_tuner.finishing import Finish, LastStart, last_starts
-from frontier_tuner.measurement import Measurement
+from frontier_tuner.factors import Attribution, technique_factors
+from frontier_tuner.finishing import LastStart, last_starts
+from frontier_tuner.measurement import REQUEST_RATE, Measurement
+from frontier_tuner.noise import estimate_noise
 from frontier_tuner.plants import Plant
 from frontier_tuner.plants.trials import Assignment, run_trial
+from frontier_tuner.predict import PriorModel
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.spec import StudySpec
 from frontier_tuner.stopping import Stop
-from frontier_tuner.study import budget_of, fingerprint, finish_of, ladder_of, prior_of, space_of
+from frontier_tuner.study import budget_of, fingerprint, finish_of, ladder_of, prior_of, space_of, use_of
 from frontier_tuner.trial import Purpose, TrialRecord
 from frontier_tuner.tuner import Proposal, propose
 
@@ -44,11 +48,11 @@ def run_study(
     clock: Callable[[], float],
     starts: int | None = None,
     progress: Progress = Progress(),
-    finish: Finish | None = None,
 ) -> Stop:
     """Run trials until the study stops, adding each to the journal, and return why it stopped.
 
-    Once the search has stopped, the finalists are measured again beside the baseline.
+    Once the search has stopped, the finalists are measured again beside the baseline, and the choice with one technique
+    set back at a time where the budget asks for it.
 
     Args:
         spec: The study.
@@ -57,7 +61,6 @@ def run_study(
         clock: Seconds of a monotonic clock.
         starts: Engine starts after which to stop in any case, or None.
         progress: Who is told.
-        finish: What is measured once the search has stopped; None for what the spec says.
 
     Raises:
         TunerError: The space, the journal or the plant cannot be used.
@@ -70,17 +73,7 @@ def run_study(
         # Time that earlier runs have used is in the journal only as GPU-seconds; it counts as such.
         earlier = sum(record.gpu_seconds / max(1, record.gpus) for record in records[: len(records) - start])
         spent = earlier + clock() - begun
-        proposal = propose(
-            space,
-            records,
-            objectives=spec.to_objectives(),
-            target=spec.to_target(),
-            budget=budget_of(spec),
-            spent_seconds=spent,
-            seed=spec.search.seed,
-            prior=prior,
-            loads=ladder_of(spec),
-        )
+        proposal = next_proposal(spec, space, records, prior, spent)
         following: Proposal | LastStart
         if isinstance(proposal, Stop):
             missing = last_starts(
@@ -88,7 +81,7 @@ def run_study(
                 space,
                 spec.to_objectives(),
                 spec.to_target(),
-                finish=finish or finish_of(spec),
+                finish=finish_of(spec),
                 budget=budget_of(spec),
                 incumbent=space.baseline,
                 spent_seconds=spent,
@@ -106,6 +99,41 @@ def run_study(
     return Stop(STARTS_USED, f"{starts} engine starts were asked for")
 
 
+def next_proposal(
+    spec: StudySpec, space: SearchSpace, records: tuple[TrialRecord, ...], prior: PriorModel | None, spent: float
+) -> Proposal | Stop:
+    """Return what the search of a study would try next, or why it has ended.
+
+    Args:
+        spec: The study.
+        space: Its space.
+        records: Its trials so far.
+        prior: What is expected of configurations, or None.
+        spent: Seconds since the study began.
+    """
+    return propose(
+        space,
+        records,
+        objectives=spec.to_objectives(),
+        target=spec.to_target(),
+        budget=budget_of(spec),
+        spent_seconds=spent,
+        seed=spec.search.seed,
+        prior=prior,
+        loads=ladder_of(spec),
+        use=use_of(spec, _serving_gpus(spec, space, records)),
+    )
+
+
+def _serving_gpus(spec: StudySpec, space: SearchSpace, records: tuple[TrialRecord, ...]) -> int:
+    """Return the GPUs that the present choice would be served with: one engine, or as many as carry the rate."""
+    point = choice_from(spec, records).selection.point
+    if point is None:
+        return gpus(space.baseline)
+    served, rate = point.measured.value(REQUEST_RATE), spec.workload.request_rate
+    return gpus(point.configuration) * (math.ceil(float(rate) / served) if rate and served else 1)
+
+
 def _assignment(spec: StudySpec, start: Proposal | LastStart, number: int) -> Assignment:
     last = start if isinstance(start, LastStart) else None
     searched: Purpose = "Baseline" if number == 0 else "Search"
@@ -118,6 +146,7 @@ def _assignment(spec: StudySpec, start: Proposal | LastStart, number: int) -> As
         loads=(last.loads if last is not None else ()) or ladder_of(spec),
         objectives=spec.to_objectives(),
         seed=spec.search.seed * 1000 + number,
+        expected_gain=start.expected_gain if isinstance(start, Proposal) else None,
     )
 
 
@@ -142,3 +171,14 @@ def choice_from(spec: StudySpec, records: tuple[TrialRecord, ...]) -> Choice:
     """Return what the spec's target selects, by second measurements where the best point has one."""
     most = finish_of(spec).max_confirmations
     return choose(records, spec.to_objectives(), spec.to_target(), max_starts=most)
+
+
+def attribution_from(spec: StudySpec, records: tuple[TrialRecord, ...], choice: Choice) -> Attribution | None:
+    """Return what each technique contributed to the choice; None where nobody asked, or where the choice has none."""
+    space, point = space_of(spec), choice.selection.point
+    asked = spec.search.budget.ablations > 0 or any(record.purpose == "Ablation" for record in records)
+    if not asked or point is None or point.configuration == space.baseline:
+        return None
+    noise = estimate_noise(records)
+    known = (space, point.configuration, space.baseline, spec.to_objectives(), spec.to_target())
+    return technique_factors(records, *known, noise=noise)

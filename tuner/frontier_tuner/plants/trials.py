@@ -25,6 +25,7 @@ class Assignment:
         loads: The ladder, ascending.
         objectives: What ends the ladder early.
         seed: For the load's lengths, prompts and arrivals.
+        expected_gain: What it was expected to add when it was proposed, or None.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Assignment:
     loads: Sequence[Load]
     objectives: Objectives
     seed: int
+    expected_gain: float | None = None
 
 
 def run_trial(
@@ -79,6 +81,7 @@ def run_trial(
         gpu_seconds=max(1, assignment.gpus) * (clock() - begun),
         engine_start_seconds=start_seconds,
         reason=assignment.reason,
+        expected_gain=assignment.expected_gain,
     )
 
 
