@@ -162,6 +162,7 @@ FAULTS = {
 def test_a_fault_has_its_verdict_and_its_reason(tmp_path, name):
     given, checks = FAULTS[name]
     rung, _ = run(tmp_path, **given)
+    print(f"{name}: {rung.validity.reason}/{rung.validity.check}: {rung.validity.message}")  # shown by `pytest -rP`
     assert not rung.validity.valid
     assert rung.validity.check in checks, rung.validity
     assert rung.validity.message

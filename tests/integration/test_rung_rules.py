@@ -140,6 +140,12 @@ CASES = {
         "MetricsStale",
         "not scraped for 30 s",
     ),
+    "a scrape is missing at the end of the window": (
+        History(change={TOKENS: without(56, 71)}),
+        "ScrapeGap",
+        "MetricsStale",
+        "throughput would be -1[45].*% off",
+    ),
     "the generator's clock is ahead": (History(clock=4.0), "ClockSkew", "WindowInvalid", "4 s ahead of"),
     "the generator's clock is behind": (History(clock=-12.0), "ClockSkew", "WindowInvalid", "behind"),
     "case 63: the engine's process was replaced": (
@@ -362,6 +368,13 @@ def test_an_empty_window_has_no_metrics_and_blames_the_engine_that_let_none_begi
     assert measured.metrics == {}
     assert (measured.validity.check, measured.validity.reason) == ("NoWindow", "WindowInvalid")
     assert "no complete answer within 60 s" in measured.validity.message
+
+
+def test_the_interval_of_a_rate_spans_what_a_missing_scrape_leaves_open(measure):
+    measured = measure(History(change={TOKENS: without(61, 71)}))
+    throughput = measured.metrics["OutputTokensPerSecond"]
+    assert measured.validity.valid, measured.validity
+    assert throughput.value < 2400 < throughput.high
 
 
 def test_case_54_hits_that_the_load_itself_repeats_spoil_nothing(measure):

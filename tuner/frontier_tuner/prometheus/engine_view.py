@@ -1,7 +1,7 @@
 """What the engines' own series say of a window: rates, saturation and money. Rungs and live windows share it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from frontier_tuner.measurement import (
@@ -101,7 +101,9 @@ def view_engines(window: EngineWindow, ok: int, gpus: int, prices: Prices | None
     finished = f"{where},{_ANSWERED}"
     requests = reader.counters(FINISHED, finished, window.raw)
     resolved = resolve(reader.source, FACTS, where, span, reader.at)
-    throughput = estimate_rate(reader.ask(queries.rate(OUTPUT_TOKENS, where, span)), ok, _course(tokens, parts))
+    throughput = _spanning(
+        estimate_rate(reader.ask(queries.rate(OUTPUT_TOKENS, where, span)), ok, _course(tokens, parts)), tokens, window
+    )
     inputs = estimate_rate(reader.ask(queries.rate(INPUT_TOKENS, where, span)), ok)
     cached = _cached(window, resolved, ok)
     found: Found = {
@@ -116,6 +118,19 @@ def view_engines(window: EngineWindow, ok: int, gpus: int, prices: Prices | None
     if prices is not None:
         found.update(costs(reader, prices, throughput, inputs, cached))
     return EngineView(resolved, tokens, found)
+
+
+def _spanning(estimate: Estimate | Unknown, counters: Counters, window: EngineWindow) -> Estimate | Unknown:
+    """Return a rate whose interval holds the one between the scrapes around the window's ends as well.
+
+    PromQL sees only the scrapes within the window and extrapolates to its ends; which of both is nearer the truth is
+    not known.
+    """
+    if isinstance(estimate, Unknown) or not counters.known:
+        return estimate
+    (risen,) = increases(counters, (window.start.timestamp(), window.end.timestamp()))
+    other = risen / window.span.seconds
+    return replace(estimate, low=min(estimate.low, other), high=max(estimate.high, other))
 
 
 def course_of(counters: Counters, parts: Stretches) -> tuple[float, ...]:

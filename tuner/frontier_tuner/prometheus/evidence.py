@@ -28,6 +28,8 @@ class Limits:
         min_scrapes: Scrapes of the engine within the window.
         max_gap_scrapes: Scrape intervals that may pass without a scrape.
         max_gap_percent: Share of the window that may pass without a scrape, where that is longer.
+        max_rate_error_percent: Difference between a rate by PromQL, which sees the scrapes within the window, and by
+            those around it as well: without a scrape near its ends PromQL makes it too low.
         max_skew_seconds: Difference of the clocks of load generator and Prometheus.
         max_hit_excess_percent: Prefix cache hits beyond the declared ones, in percent of the prompt tokens.
         max_edge_percent: Distance of the histogram's edges around an SLO's bound, in percent of the bound.
@@ -49,7 +51,8 @@ class Limits:
     max_time_disagreement_seconds: float = 0.1
     min_scrapes: int = 3
     max_gap_scrapes: float = 5.0
-    max_gap_percent: float = 10.0
+    max_gap_percent: float = 25.0
+    max_rate_error_percent: float = 5.0
     max_skew_seconds: float = 1.0
     max_hit_excess_percent: float = 1.0
     max_edge_percent: float = 15.0
@@ -73,7 +76,8 @@ class Evidence:
         engine_starts: Process starts since the load began.
         engine_finished: Requests that the engine finished since the load began.
         client_finished: Requests that the load generator saw answered, warm-up included.
-        engine_tokens: Output tokens that the engine counted within the window.
+        engine_tokens: Output tokens that the engine counted within the window, between the scrapes around its ends.
+        rated_tokens: The same by the rate that is reported.
         engine_seconds: Mean time of a whole request by the engine's clock.
         client_seconds: The same as the client saw it.
         hit_percent: Prompt tokens found in the prefix cache, in percent, within the window.
@@ -102,6 +106,7 @@ class Evidence:
     engine_finished: float | None = None
     client_finished: float | None = None
     engine_tokens: float | None = None
+    rated_tokens: float | None = None
     engine_seconds: float | None = None
     client_seconds: float | None = None
     hit_percent: float | None = None

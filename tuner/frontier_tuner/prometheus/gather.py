@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from frontier_tuner.load.summary import LoadSummary
+from frontier_tuner.measurement import THROUGHPUT, Estimate
 from frontier_tuner.prometheus import queries
 from frontier_tuner.prometheus.answers import Empty, Value
 from frontier_tuner.prometheus.client_view import ClientView
@@ -73,6 +74,7 @@ def gather(
         engine_finished=_engine_finished(reader, loaded),
         client_finished=reader.number(queries.final(CLIENT_REQUESTS, f'{loaded.client},result="ok"', loaded.whole)),
         engine_tokens=increases(tokens, (start, end))[0] if tokens.known else None,
+        rated_tokens=_rated_tokens(engine, summary),
         engine_seconds=_engine_seconds(reader, loaded, engine),
         client_seconds=client.seconds,
         hit_percent=hit_percent(window, engine.resolved),
@@ -88,6 +90,11 @@ def gather(
         missing=missing,
         oddities=oddities,
     )
+
+
+def _rated_tokens(engine: EngineView, summary: LoadSummary) -> float | None:
+    throughput = engine.found.get(THROUGHPUT)
+    return throughput.value * summary.window.seconds if isinstance(throughput, Estimate) else None
 
 
 def _declared(summary: LoadSummary, otherwise: float | None) -> float | None:

@@ -84,6 +84,20 @@ def check_gaps(evidence: Evidence, limits: Limits) -> Validity | None:
     return _no("ScrapeGap", "MetricsStale", message)
 
 
+def check_ends(evidence: Evidence, limits: Limits) -> Validity | None:
+    """`MetricsStale`/`ScrapeGap`: a scrape is missing so near an end of the window that a rate is wrong."""
+    counted, rated = evidence.engine_tokens, evidence.rated_tokens
+    if not counted or rated is None:
+        return None
+    error = 100 * (rated / counted - 1)
+    # Up to an interval at the window's ends is extrapolated in any case.
+    unseen = 100 * evidence.scrape_interval_seconds / evidence.summary.window.seconds
+    if abs(error) <= max(limits.max_rate_error_percent, unseen):
+        return None
+    message = f"the throughput would be {error:+.3g} % off: a scrape is missing near an end of the window"
+    return _no("ScrapeGap", "MetricsStale", message)
+
+
 def check_clocks(evidence: Evidence, limits: Limits) -> Validity | None:
     """`WindowInvalid`/`ClockSkew`: the window's times mean something else to Prometheus than to the load generator.
 
@@ -265,8 +279,8 @@ def check_steady(evidence: Evidence, limits: Limits) -> Validity | None:
 RULES: tuple[Rule, ...] = (
     check_window,
     check_scraped,
-    check_gaps,
     check_clocks,
+    check_gaps,
     check_restarts,
     check_configuration,
     check_failures,
@@ -278,6 +292,7 @@ RULES: tuple[Rule, ...] = (
     check_cache,
     check_edges,
     check_steady,
+    check_ends,
 )
 """In the order a person would ask: was it seen, did it run, was it loaded as asked, is it enough, whole and true."""
 
