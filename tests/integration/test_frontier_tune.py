@@ -1,8 +1,12 @@
 """The `frontier` command without a cluster: tune, go on from the journal, select again."""
 
+import contextlib
 import json
+import signal
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -93,6 +97,34 @@ def test_an_engine_that_refuses_its_arguments_is_an_infeasible_trial_and_the_stu
     assert [trial["outcome"] for trial in trials] == ["Infeasible", "Infeasible"]
     assert {trial["failure"]["reason"] for trial in trials} == {"EngineArgumentsRefused"}
     assert "no point has been measured" in printed
+
+
+def test_a_command_that_is_asked_to_end_takes_its_engine_along(tmp_path):
+    name = f"left-behind-{uuid.uuid4()}"
+    manifest = make_manifest(model={"servedName": name, "variants": [{"name": "a", "source": "hf://Qwen/Qwen3-8B"}]})
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(manifest))
+    command = [Path(sys.executable).parent / "frontier", "tune", "study.yaml", "--engine-command", ENGINE]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as running:
+        eventually(lambda: len(processes_of(name)) == 2, "the engine and the load generator run")
+        running.terminate()
+        assert running.wait(timeout=60) == 128 + signal.SIGTERM
+    assert processes_of(name) == []
+
+
+def processes_of(name):
+    """Return the command lines of all processes that were told a name."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            lines.append(path.read_text(errors="replace"))
+    return [line for line in lines if name in line]
+
+
+def eventually(reached, what):
+    deadline = time.monotonic() + 120
+    while not reached():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.1)
 
 
 def test_a_program_that_is_not_there_is_said_at_once(frontier):

@@ -2,6 +2,7 @@
 
 import re
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -74,6 +75,17 @@ def test_every_query_gives_its_value_again_at_the_end_of_the_window(measure, ser
             assert isinstance(again, Value), name
             assert again.value == pytest.approx(estimate.value, rel=1e-9), name
             assert estimate.low <= estimate.value <= estimate.high, name
+
+
+@pytest.mark.parametrize(("since", "check"), [(None, "CountsDisagree"), (-40.0, "")])
+def test_what_an_earlier_engine_under_the_same_labels_counted_is_not_this_ones(
+    measure, server, origin, request, since, check
+):
+    labels = {"__name__": "vllm:request_success_total", "namespace": request.node.name, "pod": "engine"}
+    second_rank = {**labels, "engine": "1", "model_name": "m", "finished_reason": "length"}
+    server.write((second_rank, [(origin - 60.0 + seconds, 1000.0) for seconds in (0.0, 5.0, 10.0)]))
+    began = None if since is None else datetime.fromtimestamp(origin + since, UTC)
+    assert measure(engine_since=began).validity.check == check
 
 
 def falls_at(moment):

@@ -1,6 +1,8 @@
 """`frontier tune`: a whole study on this machine."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -60,6 +62,20 @@ def tune(
     tune_on_this_machine(file, journal, engine_command, starts, work, models, finalists=finalists, ablations=ablations)
 
 
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let SIGTERM end the command the way an error does, so that it takes its engine along."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def tune_on_this_machine(
     file: Path,
     journal: Path | None,
@@ -112,7 +128,7 @@ def tune_on_this_machine(
     try:
         spec = read_spec(file, finalists=finalists, ablations=ablations)
         path = journal or Path(f"frontier-{fingerprint(spec)}.jsonl")
-        with tempfile.TemporaryDirectory(prefix="frontier-") as scratch:
+        with _ending_in_order(), tempfile.TemporaryDirectory(prefix="frontier-") as scratch:
             settings = process_settings(spec, work or Path(scratch), engine_command, models)
             with ProcessPlant(settings) as plant:
                 stop = run_study(spec, plant, path, time.monotonic, starts, progress)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -122,7 +123,7 @@ class ProcessPlant:
         self._starts += 1
         command = self._settings.command_line(configuration, self.host, self.engine_port)
         log = self._settings.directory / f"engine-{self._starts}.log"
-        begun = time.monotonic()
+        begun, since = time.monotonic(), datetime.now(UTC)
         process = Process(command, {**os.environ, **self._settings.environment}, log)
         self._stack.callback(process.stop)
         try:
@@ -131,7 +132,7 @@ class ProcessPlant:
             process.stop()
             raise
         seconds = time.monotonic() - begun
-        return ProcessEngine(self._settings, self, process, seconds, configuration)
+        return ProcessEngine(self._settings, self, process, seconds, configuration, since)
 
     def _wait_ready(self, process: Process) -> None:
         timeout = self._settings.start_timeout_seconds
@@ -156,12 +157,14 @@ class ProcessEngine:
         process: Process,
         start_seconds: float,
         configuration: Configuration,
+        since: datetime,
     ) -> None:
         self.start_seconds = start_seconds
         self._settings = settings
         self._plant = plant
         self._process = process
         self._configuration = configuration
+        self._since = since
 
     def measure(self, load: Load, seed: int) -> Measurement:
         """Run one rung and return what Prometheus saw of it; see `Engine`."""
@@ -181,7 +184,7 @@ class ProcessEngine:
             changes: Fields of `ProcessSettings` that say how to measure, such as `duration_seconds`.
         """
         settings = replace(self._settings, **changes)
-        return ProcessEngine(settings, self._plant, self._process, self.start_seconds, self._configuration)
+        return ProcessEngine(settings, self._plant, self._process, self.start_seconds, self._configuration, self._since)
 
     def scope(self) -> Scope:
         """Return whose series make up its measurements, and what is known of them beforehand."""
@@ -195,6 +198,7 @@ class ProcessEngine:
             cached_input_percent=settings.cached_input_percent,
             configuration=dict(self._configuration),
             declared_hit_percent=declared_hit_percent(settings.workload),
+            engine_since=self._since,
         )
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ from frontier_tuner.prometheus.queries import CLIENT_REQUESTS, Span
 from frontier_tuner.prometheus.reader import Reader, moment
 from frontier_tuner.prometheus.steadiness import Steadiness
 
-_LOOK_BACK_SECONDS = 300.0
+LOOK_BACK_SECONDS = 300.0
 """How old the last scrape of the engine before the load may be."""
 _ENDED = 'finished_reason!="abort"'
 
@@ -34,6 +34,7 @@ class Loaded:
         whole: From the first request, warm-up included, to the evaluation time.
         after: From the end of the window to the evaluation time.
         measured: From the start of the window to the evaluation time.
+        before: Before the load, within which the engine was scraped for the last time; nothing else under its labels.
     """
 
     summary: LoadSummary
@@ -42,6 +43,7 @@ class Loaded:
     whole: Span
     after: Span
     measured: Span
+    before: Span
 
 
 def gather(
@@ -121,7 +123,7 @@ def _client_scraped_at(reader: Reader, loaded: Loaded) -> datetime | None:
 def _engine_finished(reader: Reader, loaded: Loaded) -> float | None:
     where = f"{loaded.engine.where},{_ENDED}"
     after = reader.ask(queries.final(FINISHED, where, loaded.whole)).answer
-    before = reader.source.query(queries.final(FINISHED, where, Span(_LOOK_BACK_SECONDS)), loaded.summary.begin)
+    before = reader.source.query(queries.final(FINISHED, where, loaded.before), loaded.summary.begin)
     match before, after:
         case Value(low), Value(high):
             return high - low

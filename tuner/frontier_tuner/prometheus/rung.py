@@ -20,7 +20,7 @@ from frontier_tuner.prometheus.cost import Prices
 from frontier_tuner.prometheus.engine_view import EngineView, EngineWindow, Found, view_engines
 from frontier_tuner.prometheus.estimates import missing_sentences
 from frontier_tuner.prometheus.evidence import Evidence, Limits
-from frontier_tuner.prometheus.gather import Loaded, gather
+from frontier_tuner.prometheus.gather import LOOK_BACK_SECONDS, Loaded, gather
 from frontier_tuner.prometheus.histograms import Unknown
 from frontier_tuner.prometheus.precision import slo_verdict
 from frontier_tuner.prometheus.queries import Span
@@ -42,6 +42,8 @@ class Scope:
         configuration: Requested values by parameter name; the engine's own report of its cache is held against them.
         declared_hit_percent: Share of the prompt tokens that the workload repeats, where the load generator does not
             count them itself; None where it is not known.
+        engine_since: When this engine began, where others had the same labels before it; None where none had. Another
+            engine's last counts would else be taken for its own.
     """
 
     engine: Mapping[str, str]
@@ -52,6 +54,7 @@ class Scope:
     cached_input_percent: float = 100.0
     configuration: Mapping[str, object] | None = None
     declared_hit_percent: float | None = None
+    engine_since: datetime | None = None
 
     @property
     def prices(self) -> Prices | None:
@@ -129,7 +132,14 @@ def _loaded(reader: Reader, scope: Scope, summary: LoadSummary) -> Loaded:
         whole=Span(whole + settle, settle),
         after=Span(settle, settle),
         measured=Span(summary.window.seconds + settle, settle),
+        before=Span(_look_back(scope, summary)),
     )
+
+
+def _look_back(scope: Scope, summary: LoadSummary) -> float:
+    if scope.engine_since is None:
+        return LOOK_BACK_SECONDS
+    return min(LOOK_BACK_SECONDS, max(0.001, (summary.begin - scope.engine_since).total_seconds()))
 
 
 def _client_window(loaded: Loaded, scope: Scope) -> ClientWindow:
