@@ -83,7 +83,10 @@ class RungRequest:
 
 @dataclass(frozen=True)
 class LiveRequest:
-    """A window of live traffic on an exact set of pods."""
+    """A window of live traffic on an exact set of pods.
+
+    With `up_to_now` its last scrape need not have landed: what is known by now is enough, and waiting costs users.
+    """
 
     namespace: str
     pods: tuple[str, ...]
@@ -91,6 +94,7 @@ class LiveRequest:
     objectives: Objectives
     pricing: Pricing
     min_requests: int
+    up_to_now: bool = False
 
 
 class Metrics(Protocol):

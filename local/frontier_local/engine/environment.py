@@ -16,6 +16,8 @@ class Faults:
     Attributes:
         crash_after_requests: The process ends when this many requests have arrived.
         hang_after_requests: No token is produced any more once this many requests have arrived.
+        slow_after_requests: Steps take `slow_factor` times as long once this many requests have arrived.
+        slow_factor: How much longer.
         start_delay_seconds: Wall-clock seconds added to the start.
         nan_metrics: Every exported value is NaN.
         reset_counters_after_seconds: Counters and histograms fall to zero once, this long after readiness.
@@ -23,6 +25,8 @@ class Faults:
 
     crash_after_requests: int | None = None
     hang_after_requests: int | None = None
+    slow_after_requests: int | None = None
+    slow_factor: float = 4.0
     start_delay_seconds: float = 0.0
     nan_metrics: bool = False
     reset_counters_after_seconds: float | None = None

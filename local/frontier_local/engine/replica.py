@@ -72,6 +72,7 @@ class Replica:
     Attributes:
         idle: Set while no request is waiting or running.
         hung: Whether no step is taken any more.
+        slowness: How many times as long as it should a step takes.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Replica:
         self.scheduler = Scheduler(plan.limits)
         self.metrics = ReplicaMetrics(plan.max_model_len, plan.limits.speculative_tokens)
         self.hung = False
+        self.slowness = 1.0
         self._plan = plan
         self._random = random.Random(seed)  # noqa: S311 - noise is no secret
         self._noise = noise_percent / 100
@@ -119,7 +121,7 @@ class Replica:
                 deadline = started
             step = self.scheduler.schedule()
             self._note_admissions(step, started)
-            seconds = step_seconds(self._plan.shape, step.work())
+            seconds = step_seconds(self._plan.shape, step.work()) * self.slowness
             deadline += seconds * self._pace * self._random.lognormvariate(0, self._noise)
             # Also where the deadline has passed, the readers must get their turn.
             await asyncio.sleep(max(0.0, deadline - monotonic()))

@@ -170,6 +170,9 @@ class Engine:
         if self._arrived == self._faults.hang_after_requests:
             for replica in self.replicas:
                 replica.hung = True
+        if self._arrived == self._faults.slow_after_requests:
+            for replica in self.replicas:
+                replica.slowness = self._faults.slow_factor
 
     def _answer(self, request: Request, arrived: float) -> Answer:
         utterance = self._speech.start(request.prompt, request.seed)

@@ -43,7 +43,8 @@ class PrometheusMetrics:
     def live(self, request: LiveRequest) -> Measurement:
         """Return what Prometheus says of live traffic."""
         settled = timedelta(seconds=self._scrape_seconds)
-        end = min(request.window.end, self._clock.now() - settled)
+        now = self._clock.now()
+        end = min(request.window.end, now if request.up_to_now else now - settled)
         if end - request.window.start < 4 * settled:
             raise MeasurementError("the live window does not hold four scrapes yet")
         return measure_live(

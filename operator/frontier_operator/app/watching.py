@@ -1,16 +1,15 @@
 """Asks Prometheus what real traffic shows of live trials, and of the incumbent in the same minutes."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 from frontier_operator.api.v1alpha1 import InferenceDeploymentSpec
-from frontier_operator.core.live_trials import live_window
+from frontier_operator.core.live_trials import asks_incumbent, live_window
 from frontier_operator.core.observation import LiveView, Observation, ServingView, TrialView
 from frontier_operator.ports import LiveRequest, Ports, Pricing
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import MeasurementError
-from frontier_tuner.measurement import Load, Measurement, Window
+from frontier_tuner.measurement import Load, Measurement
 
 logger = logging.getLogger(__name__)
 
@@ -29,43 +28,36 @@ def _watched(trial: TrialView, observation: Observation, spec: InferenceDeployme
     window, over = found
     incumbent = observation.serving_of(str((observation.status.get("incumbent") or {}).get("revision", "")))
     pods = _serving_pods(incumbent)
-    try:
-        engine = _measure([trial.name], trial.gpus, window, observation, spec, ports)
-    except MeasurementError as error:
-        logger.info("%s/%s: live trial %s: %s", observation.namespace, observation.name, trial.name, error)
-        return replace(trial, watched=LiveView(None, None, len(pods), over, "Prometheus does not show its window"))
-    beside = None
-    if incumbent is not None and pods:
-        try:
-            beside = _measure(pods, gpus(incumbent.configuration) * len(pods), window, observation, spec, ports)
-        except MeasurementError as error:
-            logger.info(
-                "%s/%s: the incumbent beside %s: %s", observation.namespace, observation.name, trial.name, error
-            )
-    return replace(trial, watched=LiveView(engine, beside, len(pods), over))
-
-
-def _serving_pods(view: ServingView | None) -> list[str]:
-    return sorted(pod.name for pod in view.pods if pod.ready and not pod.terminating) if view is not None else []
-
-
-def _measure(
-    pods: Sequence[str],
-    held: int,
-    window: Window,
-    observation: Observation,
-    spec: InferenceDeploymentSpec,
-    ports: Ports,
-) -> Measurement:
-    request = LiveRequest(
+    asked = LiveRequest(
         namespace=observation.namespace,
-        pods=tuple(pods),
+        pods=(trial.name,),
         window=window,
         objectives=spec.to_objectives(),
-        pricing=Pricing(held, float(spec.hardware.price_per_gpu_hour)),
+        pricing=Pricing(trial.gpus, float(spec.hardware.price_per_gpu_hour)),
         min_requests=spec.measurement.min_requests,
+        up_to_now=not over,
     )
-    measured = ports.metrics.live(request)
+    engine = _measure(asked, observation, ports)
+    error = "" if engine is not None else "Prometheus does not show its window"
+    view = LiveView(engine, None, len(pods), over, error)
+    guardrail = spec.measurement.sharing.guardrail_percent
+    if incumbent is not None and pods and asks_incumbent(view, asked.objectives, guardrail):
+        held = replace(asked.pricing, gpus=gpus(incumbent.configuration) * len(pods))
+        view = replace(view, incumbent=_measure(replace(asked, pods=pods, pricing=held), observation, ports))
+    return replace(trial, watched=view)
+
+
+def _serving_pods(view: ServingView | None) -> tuple[str, ...]:
+    pods = view.pods if view is not None else ()
+    return tuple(sorted(pod.name for pod in pods if pod.ready and not pod.terminating))
+
+
+def _measure(request: LiveRequest, observation: Observation, ports: Ports) -> Measurement | None:
+    try:
+        measured = ports.metrics.live(request)
+    except MeasurementError as error:
+        logger.info("%s/%s: real traffic on %s: %s", observation.namespace, observation.name, request.pods, error)
+        return None
     # Two digits, so that windows of the same traffic are of one level; the exact rate is among the metrics.
-    each = float(f"{measured.load.value / len(pods):.2g}")
+    each = float(f"{measured.load.value / len(request.pods):.2g}")
     return replace(measured, load=Load(measured.load.kind, each))

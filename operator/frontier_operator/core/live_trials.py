@@ -15,7 +15,7 @@ from frontier_operator.api import conditions as reasons
 from frontier_operator.api.v1alpha1 import InferenceDeploymentSpec
 from frontier_operator.core.judging import ENOUGH_FOR_FAILURES
 from frontier_operator.core.observation import LiveView, TrialView
-from frontier_tuner.measurement import RUNNING, Estimate, Measurement, Validity, Window
+from frontier_tuner.measurement import RUNNING, Estimate, Measurement, Validity, Window, within_slo
 from frontier_tuner.objectives import SLO, Objectives
 from frontier_tuner.trial import Failure
 
@@ -23,7 +23,10 @@ BLIND_SCRAPES = 12
 """So many scrape intervals after it joined, an engine that Prometheus does not see may not stay in the traffic."""
 
 ENOUGH_FOR_AN_SLO = 20
-"""Observations from which on a percentile can breach the guardrail; its interval must lie beyond the bound as well."""
+"""Observations from which on a percentile can breach the guardrail."""
+
+ENOUGH_MISSES = 5
+"""Observations beyond an SLO's bound from which on they are no accident."""
 
 HANGING = 0.5
 """An engine that answers nothing hangs where it has so many requests in flight on average; else it only gets none."""
@@ -114,11 +117,23 @@ def judge_live(trial: TrialView, rules: LiveRules, objectives: Objectives, now: 
     return Leave(_invalid(view.engine, rules), view.engine, view.incumbent)
 
 
+def asks_incumbent(view: LiveView, objectives: Objectives, guardrail_percent: int) -> bool:
+    """Return whether the incumbent's window matters: to record it, or to tell whether it suffers what the trial does.
+
+    On every other pass it is left alone: it has many engines, and asking for all of them would delay the next look.
+    """
+    if view.engine is None:
+        return False
+    silent = not view.engine.sent and _in_flight(view.engine) >= HANGING
+    return view.over or silent or bool(find_breach(view, objectives, guardrail_percent))
+
+
 def find_breach(view: LiveView, objectives: Objectives, guardrail_percent: int) -> str:
     """Return how the traffic of a trial breaches the guardrail, empty where it does not.
 
-    An SLO is breached where its value lies beyond the bound by more than the guardrail, and its whole interval beyond
-    the bound. Where the incumbent misses it in the same window, the trial must be worse than that by the guardrail.
+    An SLO is breached where its value lies beyond the bound by more than the guardrail. The value decides and not its
+    interval: it is what users have felt, and no guess at what others would. Where the incumbent misses the SLO in the
+    same window, the trial must be worse than that by the guardrail.
     """
     engine, incumbent = view.engine, view.incumbent
     if engine is None:
@@ -131,7 +146,9 @@ def find_breach(view: LiveView, objectives: Objectives, guardrail_percent: int) 
     for slo in objectives.slos:
         found = engine.metrics.get(slo.key)
         other = incumbent.metrics.get(slo.key) if incumbent is not None else None
-        if found is not None and _beyond(slo, found, other, guardrail_percent / 100):
+        if found is None or _misses(slo, found, engine) < ENOUGH_MISSES:
+            continue
+        if _beyond(slo, found, other, guardrail_percent / 100):
             return (
                 f"SLO {slo.name}: {slo.key} is {found.value:.4g} with {found.n} observations, more than "
                 f"{guardrail_percent} % beyond its bound {slo.bound:.4g}; the incumbent has {_shown(other)}"
@@ -154,11 +171,16 @@ def felt_by_users(failure: Failure, trial: TrialView) -> Failure:
 
 
 def _beyond(slo: SLO, found: Estimate, other: Estimate | None, guardrail: float) -> bool:
-    better_end = found.low if slo.maximum is not None else found.high
-    if found.n < ENOUGH_FOR_AN_SLO or slo.slack(better_end) >= 0:
-        return False
-    reach = min(0.0, slo.slack(other.value)) if other is not None else 0.0
-    return slo.slack(found.value) < reach - guardrail
+    told = other is not None and other.n >= ENOUGH_FOR_AN_SLO
+    reach = min(0.0, slo.slack(other.value)) if other is not None and told else 0.0
+    return found.n >= ENOUGH_FOR_AN_SLO and slo.slack(found.value) < reach - guardrail
+
+
+def _misses(slo: SLO, found: Estimate, engine: Measurement) -> float:
+    """Return how many observations lie beyond the bound; where it is not known, how many do if the SLO is missed."""
+    within = engine.value(within_slo(slo.key))
+    tail = 1 - slo.percentile / 100 if slo.maximum is not None else slo.percentile / 100
+    return found.n * (tail if within is None else 1 - within)
 
 
 def _many_failed(measurement: Measurement) -> bool:
@@ -167,14 +189,17 @@ def _many_failed(measurement: Measurement) -> bool:
 
 def _hangs(view: LiveView) -> str:
     engine, incumbent = view.engine, view.incumbent
-    running = engine.value(RUNNING) if engine is not None else None
-    if engine is None or incumbent is None or engine.sent or running is None or running < HANGING:
+    if engine is None or incumbent is None or engine.sent or _in_flight(engine) < HANGING:
         return ""
     each = incumbent.ok / max(1, view.engines)
     if each < ENOUGH_FOR_FAILURES:
         return ""
-    words = f"none of its requests was answered and {running:.1f} are in flight"
+    words = f"none of its requests was answered and {_in_flight(engine):.1f} are in flight"
     return f"{words}; an engine of the incumbent answered {each:.0f}"
+
+
+def _in_flight(engine: Measurement) -> float:
+    return engine.value(RUNNING) or 0.0
 
 
 def _failed(incumbent: Measurement | None) -> str:
@@ -186,7 +211,7 @@ def _shown(other: Estimate | None) -> str:
 
 
 def _evidence(engine: Measurement) -> Measurement:
-    """A breach is shown by its interval, however few requests it took: the sampler may learn from it."""
+    """A breach was felt, however few requests it took: the sampler may learn from it."""
     if engine.validity.reason != "InsufficientSamples":
         return engine
     message = f"ended by the guardrail after {engine.ok} requests"

@@ -280,6 +280,16 @@ async def test_a_hung_engine_is_healthy_and_silent():
         silent.cancel()
 
 
+async def test_a_slow_engine_is_slow_from_the_request_on_that_makes_it_so():
+    async with serving(faults=Faults(slow_after_requests=2, slow_factor=20), time_scale=5) as client:
+        times = []
+        for _ in range(2):
+            started = asyncio.get_running_loop().time()
+            await client.complete(max_tokens=16)
+            times.append(asyncio.get_running_loop().time() - started)
+    assert times[1] > 3 * times[0]
+
+
 async def test_nan_metrics_are_nan_everywhere():
     async with serving(faults=Faults(nan_metrics=True)) as client:
         samples = [

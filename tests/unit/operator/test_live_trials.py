@@ -158,7 +158,7 @@ def test_an_engine_that_joins_is_watched_at_least_once_a_scrape_and_gets_no_load
 
 
 def test_a_breach_ends_the_trial_and_takes_it_out_of_the_service_in_the_same_pass():
-    slow = make_measurement(itl=0.08, ok=30, valid=False, reason="InsufficientSamples")
+    slow = make_measurement(itl=0.08, ok=100, valid=False, reason="InsufficientSamples")
     trial = live_trial(watched=view(slow))
 
     finish, release, told = decide_trial(trial, rules())
@@ -180,7 +180,7 @@ def test_a_breach_ends_the_trial_and_takes_it_out_of_the_service_in_the_same_pas
     [
         (0.061, 0.02, 200, True),
         (0.058, 0.02, 200, False),  # beyond the bound and within the guardrail: users bear that much
-        (0.061, 0.02, 19, False),  # too few to tell
+        (0.061, 0.02, 90, False),  # too few of them to be no accident
         (0.061, 0.055, 200, False),  # the incumbent misses it too, by half as much
         (0.069, 0.055, 200, True),
         (0.09, 0.09, 200, False),
@@ -192,11 +192,16 @@ def test_the_guardrail_judges_against_bound_and_incumbent(itl, other, ok, breach
     assert bool(found) == breached
 
 
-def test_an_interval_that_reaches_into_the_bound_breaches_nothing():
-    engine = make_measurement(itl=0.07)
-    unsure = replace(engine, metrics={**engine.metrics, "ITL/95": Estimate(0.07, 0.049, 0.2, 25, "q")})
+def test_a_few_outliers_breach_nothing():
+    engine = make_measurement(itl=0.07, ok=60)
 
-    assert not find_breach(view(unsure), OBJECTIVES, 20)
+    def missing(share):
+        within = Estimate(1 - share, 1 - share, 1 - share, 60, "q")
+        return find_breach(view(replace(engine, metrics={**engine.metrics, "ITLWithinSLO/95": within})), OBJECTIVES, 20)
+
+    assert not missing(4 / 60)
+    assert missing(6 / 60)
+    assert not find_breach(view(engine), OBJECTIVES, 20)
 
 
 def test_a_speed_is_bounded_below():
@@ -335,19 +340,32 @@ def test_a_live_trial_is_written_without_a_ladder():
 class LiveMetrics:
     """Answers with one measurement for every set of pods, or not at all for some."""
 
-    def __init__(self, silent=()):
+    def __init__(self, silent=(), measured=None):
         self.asked = []
         self.silent = silent
+        self.measured = measured or make_measurement()
 
     def live(self, request):
         self.asked.append(request)
         if set(request.pods) & set(self.silent):
             raise MeasurementError("no answer")
-        return replace(make_measurement(), load=Load("RequestRate", 1.234 * len(request.pods)))
+        return replace(self.measured, load=Load("RequestRate", 1.234 * len(request.pods)))
+
+
+BREACH = make_measurement(itl=0.2)
+
+
+def test_while_all_is_well_only_the_trial_is_asked_for():
+    metrics = LiveMetrics()
+
+    (trial,) = watch(observed(live_trial()), LIVE, replace(make_ports(None), metrics=metrics)).trials
+
+    assert [request.pods for request in metrics.asked] == [(trial.name,)]
+    assert isinstance(judge_live(trial, RULES, OBJECTIVES, NOW), Stay)
 
 
 def test_trial_and_incumbent_are_asked_for_the_same_minutes():
-    observation, metrics = observed(live_trial()), LiveMetrics()
+    observation, metrics = observed(live_trial()), LiveMetrics(measured=BREACH)
 
     (trial,) = watch(observation, LIVE, replace(make_ports(None), metrics=metrics)).trials
 
@@ -358,13 +376,24 @@ def test_trial_and_incumbent_are_asked_for_the_same_minutes():
     assert (alone.pricing.gpus, beside.pricing.gpus) == (1, 9)
     assert trial.watched.engine.load == trial.watched.incumbent.load == Load("RequestRate", 1.2)
     assert trial.watched.engines == 9
+    assert alone.up_to_now
+
+
+def test_what_is_recorded_waits_for_its_last_scrape_and_has_the_incumbent_beside_it():
+    metrics, later = LiveMetrics(), JOINED + timedelta(seconds=75)
+
+    (trial,) = watch(observed(live_trial(), now=later), LIVE, replace(make_ports(None), metrics=metrics)).trials
+
+    assert trial.watched.over
+    assert trial.watched.incumbent is not None
+    assert [request.up_to_now for request in metrics.asked] == [False, False]
 
 
 def test_an_unknown_incumbent_does_not_hide_the_trial():
     observation = observed(live_trial())
     pods = [pod.name for pod in observation.serving[0].pods]
 
-    (trial,) = watch(observation, LIVE, replace(make_ports(None), metrics=LiveMetrics(pods))).trials
+    (trial,) = watch(observation, LIVE, replace(make_ports(None), metrics=LiveMetrics(pods, BREACH))).trials
     (unseen,) = watch(observation, LIVE, replace(make_ports(None), metrics=LiveMetrics([trial.name]))).trials
 
     assert trial.watched.engine is not None
