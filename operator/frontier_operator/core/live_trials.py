@@ -8,16 +8,18 @@
 The incumbent is measured over the same window: what it suffers too is not the trial's doing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from statistics import median
 
 from frontier_operator.api import conditions as reasons
 from frontier_operator.api.v1alpha1 import InferenceDeploymentSpec
 from frontier_operator.core.judging import ENOUGH_FOR_FAILURES
 from frontier_operator.core.observation import LiveView, TrialView
-from frontier_tuner.measurement import RUNNING, Estimate, Measurement, Validity, Window, within_slo
+from frontier_tuner.measurement import RUNNING, Estimate, Load, Measurement, Validity, Window, within_slo
 from frontier_tuner.objectives import SLO, Objectives
-from frontier_tuner.trial import Failure
+from frontier_tuner.trial import Failure, TrialRecord
 
 BLIND_SCRAPES = 12
 """So many scrape intervals after it joined, an engine that Prometheus does not see may not stay in the traffic."""
@@ -168,6 +170,22 @@ def felt_by_users(failure: Failure, trial: TrialView) -> Failure:
         felt = f"{seen.ok} of its users' requests were answered, {seen.failed} failed"
         felt += f", and about {running.value:.1f} were in flight and are cut off"
     return Failure(failure.reason, f"{failure.message}; under real traffic: {felt}")
+
+
+def at_one_level(records: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """Return live trials as if all had been measured at one level of load, the median of what they saw.
+
+    Traffic is what it is: no two windows see the same rate, and a study that takes each for a level of its own could
+    neither compare two trials nor measure one again. What each saw stays in its TuningTrial.
+    """
+    rates = [measured.load.value for record in records for measured in record.measurements]
+    if not rates:
+        return tuple(records)
+    level = Load("RequestRate", median(rates))
+    return tuple(
+        replace(record, measurements=tuple(replace(measured, load=level) for measured in record.measurements))
+        for record in records
+    )
 
 
 def _beyond(slo: SLO, found: Estimate, other: Estimate | None, guardrail: float) -> bool:

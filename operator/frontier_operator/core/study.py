@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from frontier_operator.api import conditions as reasons
 from frontier_operator.core import sharing
 from frontier_operator.core.decision import Action, CreateTrial, StudyState
-from frontier_operator.core.live_trials import LiveRules
+from frontier_operator.core.live_trials import LiveRules, at_one_level
 from frontier_operator.core.observation import Observation, TrialView
 from frontier_operator.core.rollout import replicas_for
 from frontier_operator.core.trials import TrialRules, decide_trial, supersede
@@ -112,8 +112,9 @@ def gpus_held(observation: Observation) -> int:
 
 
 def journal(observation: Observation) -> tuple[TrialRecord, ...]:
-    """Return the finished trials of this study, by number."""
-    return tuple(trial.record for trial in observation.trials if trial.record is not None)
+    """Return the finished trials of this study, by number; those of real traffic at one level of load."""
+    records = tuple(trial.record for trial in observation.trials if trial.record is not None)
+    return at_one_level(records) if sharing.is_live(observation) else records
 
 
 def _state(observation: Observation) -> StudyState:
@@ -148,7 +149,7 @@ def _propose(
     number = next_number(observation)
     actions: list[Action] = []
     live = sharing.is_live(observation)
-    # Real traffic has the levels that it has: those that were measured.
+    # Real traffic has one level: the one that was measured.
     records, prior, loads = journal(observation), prior_of(spec), () if live else ladder_of(spec)
     most = sharing.most_trials(observation)
     while not finishing and not _settled(state) and len(pending) < most:

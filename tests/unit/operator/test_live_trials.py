@@ -16,7 +16,7 @@ from frontier_operator.core.decision import (
     StartEngine,
     StartLoad,
 )
-from frontier_operator.core.live_trials import LiveRules, Stay, find_breach, judge_live, live_window
+from frontier_operator.core.live_trials import LiveRules, Stay, at_one_level, find_breach, judge_live, live_window
 from frontier_operator.core.observation import LiveView
 from frontier_operator.core.report import report
 from frontier_operator.core.trials import TrialRules, decide_trial
@@ -28,6 +28,7 @@ from support.in_memory import make_ports
 from support.operator_builders import (
     NOW,
     TUNABLES,
+    confirmed_trials,
     make_body,
     make_measurement,
     make_observation,
@@ -416,6 +417,21 @@ def test_a_study_of_real_traffic_goes_on_although_no_two_trials_saw_the_same_loa
 
     assert third.number == 2
     assert third.configuration not in chosen[:2]
+
+
+def test_a_second_measurement_under_other_traffic_confirms_all_the_same():
+    trials = []
+    rates = iter((1.0, 1.2, 0.9, 1.4, 0.7, 1.1))
+    for trial in confirmed_trials(LIVE):
+        rung = replace(trial.record.measurements[0], load=Load("RequestRate", next(rates)))
+        trials.append(replace(trial, live=True, record=replace(trial.record, measurements=(rung,))))
+
+    decision = decide(observed(*trials))
+
+    assert decision.study.stop == "BudgetExhausted"
+    assert decision.study.choice.confirmed is not None
+    assert not [action for action in decision.actions if isinstance(action, CreateTrial)]
+    assert {m.load.value for m in at_one_level([t.record for t in trials])[0].measurements} == {1.05}
 
 
 def test_real_traffic_and_the_tuners_own_load_are_studies_of_their_own():
