@@ -198,6 +198,7 @@ class StudyStatus(Status):
     trials: TrialCounts = TrialCounts()
     gpu_hours: DecimalText | None = None
     hypervolume: DecimalText | None = None
+    start_noise_percent: DecimalText | None = None
     started_at: datetime | None = None
     stop: str | None = None
     stop_message: str | None = None

@@ -215,6 +215,8 @@ def _study(observation: Observation, decision: Decision) -> dict[str, Any]:
         "trials": {name: outcomes.get(name, 0) for name in ("complete", "infeasible", "failed", "pruned")},
         "gpuHours": f"{gpu_hours:.4f}",
     }
+    if any(trial.record is not None for trial in observation.trials):
+        study["startNoisePercent"] = f"{decision.study.noise.start * 100:.2f}"
     if observation.trials:
         study["startedAt"] = rfc3339(min(trial.created for trial in observation.trials))
     if decision.study.frontier and observation.spec is not None:
