@@ -325,6 +325,37 @@ def test_noisy_repeats_keep_near_ties_on_the_frontier():
     assert tied in {point.configuration for point in wild.study.frontier}
 
 
+def test_what_an_engine_refused_is_left_out_and_told():
+    spec = make_spec(
+        search__parameters=[
+            {"name": "maxNumSeqs", "values": [64, 256]},
+            {"name": "maxNumBatchedTokens", "value": 2048},
+            {"name": "numSpeculativeTokens", "value": 0},
+            {"name": "enablePrefixCaching", "value": True},
+            {"name": "tensorParallelSize", "value": 1},
+            {"name": "pipelineParallelSize", "values": [1, 2]},
+        ],
+        search__budget={"maxTrials": 9},
+    )
+    space = space_of(spec)
+    refused = next(c for c in space.configurations() if c["pipelineParallelSize"] == 2)
+    words = Failure("EngineStartFailed", "Pipeline parallelism is not supported for this model. (exit code 1)")
+    records = [
+        make_record(0, space.baseline, purpose="Baseline"),
+        make_record(1, refused, outcome="Infeasible", failure=words),
+    ]
+    trials = tuple(make_trial(r.number, r.configuration, spec, record=r) for r in records)
+    observation = make_observation(spec, trials=trials, serving=(make_serving(space.baseline, spec=spec),))
+
+    decision = decide(observation)
+    status = report(observation, decision)
+
+    assert [action.configuration["pipelineParallelSize"] for action in created(decision)] == [1]
+    (sentence,) = status["study"]["refused"]
+    assert sentence.startswith("the engine refused pipelineParallelSize 2 in an earlier trial")
+    assert InferenceDeploymentStatus.model_validate(status).study.refused == (sentence,)
+
+
 def test_no_finalists_let_the_first_measurement_decide():
     spec = make_spec(search__confirmation={"finalists": 0})
     trials = finished_trials(spec)

@@ -90,6 +90,12 @@ def print_techniques(console: Console, attribution: Attribution) -> None:
         console.print(f"  {sentence}", soft_wrap=True, highlight=False, markup=False)
 
 
+def print_lessons(console: Console, sentences: Sequence[str]) -> None:
+    """Print why some configurations are not tried any more; nothing where all are."""
+    for sentence in sentences:
+        console.print(f"Not tried any more: {sentence}", soft_wrap=True, highlight=False, markup=False)
+
+
 def best_of(records: Sequence[TrialRecord], objectives: Objectives, trial: int) -> Point | None:
     """Return the feasible point of a trial with the highest throughput per GPU."""
     own = [point for point in points(records, objectives) if point.trial == trial and point.feasible]
