@@ -264,7 +264,9 @@ def _confirms(record: TrialRecord, point: Point, objectives: Objectives) -> bool
     """Return whether a confirming trial has measured a point again, or ended below it because no more was to be had."""
     if record.configuration != point.configuration or record.outcome == "Failed":
         return False
-    if record.outcome == "Infeasible" or point.load in {measurement.load for measurement in record.measurements}:
+    measured = {measurement.load for measurement in record.measurements}
+    # Real traffic is never at the same level twice.
+    if record.outcome == "Infeasible" or record.beside is not None or point.load in measured:
         return True
     highest = max((measurement.load.value for measurement in record.measurements), default=math.inf)
     step = next_rung([point.load.value], record.measurements, objectives, kind=point.load.kind)

@@ -17,6 +17,7 @@ from frontier_tuner.confirming import Confirmed, confirmed, finalist_plan
 from frontier_tuner.factors import Attribution, Without, leave_one_out_plan, technique_factors
 from frontier_tuner.frontier import Point, points
 from frontier_tuner.journal import encode_configuration
+from frontier_tuner.lessons import lessons
 from frontier_tuner.measurement import ITL, THROUGHPUT_PER_GPU, TTFT, USER_SPEED, key
 from frontier_tuner.noise import Noise, Ratio, estimate_noise
 from frontier_tuner.objectives import Objectives, Target
@@ -54,6 +55,7 @@ class Explanation:
         missing: What would have to be measured to know every factor.
         stop: Why the study ended, or None where it would go on.
         calibration: What the search learnt about its prior, as sentences.
+        refused: Why some configurations are not tried any more, by the words of engines that refused their like.
     """
 
     target: Target
@@ -66,6 +68,7 @@ class Explanation:
     missing: tuple[Without, ...]
     stop: Stop | None
     calibration: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def sections(self) -> Sections:
         """Return the explanation as titled sentences; a section without one is left out."""
@@ -78,6 +81,7 @@ class Explanation:
             ("Cliffs beside the choice", tuple(cliff.message for cliff in self.cliffs)),
             ("Techniques, winner against baseline", () if self.attribution is None else self.attribution.sentences()),
             ("Noise between engine starts", (f"{self.noise.start * 100:.2g} % of a value",)),
+            ("Not tried any more", self.refused),
             ("Prior", self.calibration),
             ("Stop", (f"{self.stop.reason}: {self.stop.message}",) if self.stop else ("the study would go on",)),
         )
@@ -125,6 +129,7 @@ class Explanation:
                 "notMeasured": [encode_configuration(each.configuration) for each in self.missing],
                 "startNoise": self.noise.start,
                 "calibration": list(self.calibration),
+                "refused": list(self.refused),
                 "stop": None if self.stop is None else {"reason": self.stop.reason, "message": self.stop.message},
             }
         )
@@ -180,6 +185,7 @@ def explain_study(
         missing=missing,
         stop=stop,
         calibration=tuple(calibration),
+        refused=lessons(journal, space.configurations()).sentences,
     )
 
 

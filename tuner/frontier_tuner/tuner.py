@@ -23,6 +23,7 @@ from frontier_tuner.configuration import Configuration
 from frontier_tuner.confirming import finalists
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.frontier import Point, feasible, points
+from frontier_tuner.lessons import lessons
 from frontier_tuner.measurement import Load
 from frontier_tuner.objectives import Objectives, Target
 from frontier_tuner.predict import PriorModel
@@ -173,14 +174,26 @@ def _next(
     if space.baseline not in known:
         return Proposal(space.baseline, "Baseline: the engine's defaults")
     free = [configuration for configuration in space.configurations() if configuration not in known]
+    taught = lessons(journal, free)
+    free = [configuration for configuration in free if configuration not in taught.refused]
     if not free:
-        return Stop(SEARCH_SPACE_EXHAUSTED, f"all {space.size} valid configurations are tried or under way")
+        why = "".join(f"; {sentence}" for sentence in taught.sentences)
+        left = f"all {space.size - len(taught.refused)} valid configurations are tried or under way"
+        return Stop(SEARCH_SPACE_EXHAUSTED, left + why)
     last = max((record.number for record in journal if record.purpose in ("Baseline", "Search")), default=-1)
     journal = [record for record in journal if record.number <= last]
     climbed = tuple(loads) or _loads(journal)
     if sampler == FRONTIER and climbed:
         start = next_start(
-            space, journal, pending, objectives=objectives, target=target, loads=climbed, seed=seed, prior=prior
+            space,
+            journal,
+            pending,
+            objectives=objectives,
+            target=target,
+            loads=climbed,
+            seed=seed,
+            prior=prior,
+            refused=taught.refused,
         )
         return Proposal(start.configuration, _because(start), start.gain)
     stream = _stream(seed, len(journal) + len(pending))

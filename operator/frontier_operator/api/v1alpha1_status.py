@@ -198,6 +198,8 @@ class StudyStatus(Status):
     trials: TrialCounts = TrialCounts()
     gpu_hours: DecimalText | None = None
     hypervolume: DecimalText | None = None
+    start_noise_percent: DecimalText | None = None
+    refused: tuple[str, ...] | None = Field(None, max_length=16)
     started_at: datetime | None = None
     stop: str | None = None
     stop_message: str | None = None

@@ -7,7 +7,7 @@ from frontier_operator.core.decision import Decision
 from frontier_operator.core.observation import Observation
 from frontier_tuner import journal
 from frontier_tuner.factors import Attribution, Factor, technique_factors
-from frontier_tuner.noise import Ratio, estimate_noise
+from frontier_tuner.noise import Ratio
 
 MAX_MESSAGE = 1024
 """Characters of a technique's message in the API."""
@@ -65,7 +65,7 @@ def _attribution(observation: Observation, decision: Decision) -> Attribution | 
         space.baseline,
         spec.to_objectives(),
         spec.to_target(),
-        noise=estimate_noise(records),
+        noise=decision.study.noise,
     )
 
 

@@ -11,6 +11,7 @@ from frontier_tuner.configuration import Configuration
 from frontier_tuner.confirming import Choice
 from frontier_tuner.frontier import Point
 from frontier_tuner.measurement import Load, Measurement
+from frontier_tuner.noise import ASSUMED, Noise
 from frontier_tuner.selection import Selection
 from frontier_tuner.trial import Purpose, TrialRecord
 
@@ -190,6 +191,7 @@ class StudyState:
         stop_message: The sentence beside it.
         frontier: Non-dominated feasible points.
         choice: What the target picks, by second measurements where there are some.
+        noise: Between engine starts, as far as repeated configurations show it.
         reason: Reason for the Converged condition while the study runs.
         message: The sentence beside it.
     """
@@ -198,6 +200,7 @@ class StudyState:
     stop_message: str = ""
     frontier: tuple[Point, ...] = ()
     choice: Choice | None = None
+    noise: Noise = ASSUMED
     reason: str = ""
     message: str = ""
 

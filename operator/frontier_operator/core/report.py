@@ -17,12 +17,16 @@ from frontier_operator.core.study import trial_name
 from frontier_tuner import journal
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.frontier import Point, hypervolume, points
+from frontier_tuner.lessons import lessons
 from frontier_tuner.measurement import COST, ITL, TTFT, Measurement, key
 from frontier_tuner.objectives import SLO
 from frontier_tuner.selection import select
 
 MAX_FRONTIER = 32
 """Points of the frontier that the status holds; the trials hold all of them."""
+
+MAX_REFUSED, MAX_SENTENCE = 16, 1024
+"""Sentences about configurations that are not tried any more, and their characters, that the status holds."""
 
 MEASURED_FIELDS = frozenset({"trial", "load", "window", "metrics", "costPerMillionOutputTokens"})
 
@@ -215,12 +219,19 @@ def _study(observation: Observation, decision: Decision) -> dict[str, Any]:
         "trials": {name: outcomes.get(name, 0) for name in ("complete", "infeasible", "failed", "pruned")},
         "gpuHours": f"{gpu_hours:.4f}",
     }
+    if any(trial.record is not None for trial in observation.trials):
+        study["startNoisePercent"] = f"{decision.study.noise.start * 100:.2f}"
     if observation.trials:
         study["startedAt"] = rfc3339(min(trial.created for trial in observation.trials))
     if decision.study.frontier and observation.spec is not None:
         # Of all points by their values: members of the frontier may leave within noise, and the volume must not fall.
         records = [trial.record for trial in observation.trials if trial.record is not None]
         study["hypervolume"] = f"{hypervolume(points(records, observation.spec.to_objectives())):.1f}"
+    if observation.space is not None:
+        records = [trial.record for trial in observation.trials if trial.record is not None]
+        refused = lessons(records, observation.space.configurations()).sentences
+        if refused:
+            study["refused"] = [sentence[:MAX_SENTENCE] for sentence in refused[:MAX_REFUSED]]
     if decision.study.stop:
         study["stop"] = decision.study.stop
         study["stopMessage"] = decision.study.stop_message

@@ -21,6 +21,7 @@ from frontier_tuner.confirming import choose
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.finishing import LastStart, last_starts
 from frontier_tuner.frontier import frontier, points
+from frontier_tuner.noise import estimate_noise
 from frontier_tuner.stopping import Stop
 from frontier_tuner.study import budget_of, finish_of, ladder_of, prior_of, use_of
 from frontier_tuner.trial import Purpose, TrialRecord
@@ -124,11 +125,13 @@ def _state(observation: Observation) -> StudyState:
     records, objectives = journal(observation), spec.to_objectives()
     study = observation.status.get("study") or {}
     same = study.get("fingerprint") == observation.fingerprint
+    noise, most = estimate_noise(records), finish_of(spec).max_confirmations
     return StudyState(
         stop=study.get("stop", "") if same else "",
         stop_message=study.get("stopMessage", "") if same else "",
-        frontier=frontier(points(records, objectives)),
-        choice=choose(records, objectives, spec.to_target(), max_starts=finish_of(spec).max_confirmations),
+        frontier=frontier(points(records, objectives), noise=noise),
+        choice=choose(records, objectives, spec.to_target(), noise=noise, max_starts=most),
+        noise=noise,
     )
 
 

@@ -299,6 +299,63 @@ def test_as_many_replicas_as_serve_must_pay_back():
     assert {action.purpose for action in created(many)} == {"Search"}
 
 
+def test_the_noise_between_starts_is_what_repeats_show():
+    """Repeats that agree better than their windows' intervals say lower the assumed 3 %: sqrt((4 * 0.03² - 3 * w) / 7).
+
+    Their windows' own standard deviation is w = ((ln(1 / 0.95) + ln 1.05) / 3.92)².
+    """
+    once = make_observation(trials=finished_trials(), serving=(make_serving(BASELINE),))
+    again = make_observation(trials=confirmed_trials(), serving=(make_serving(BASELINE),))
+
+    assert report(once, decide(once))["study"]["startNoisePercent"] == "3.00"
+    assert report(again, decide(again))["study"]["startNoisePercent"] == "1.53"
+
+
+def test_noisy_repeats_keep_near_ties_on_the_frontier():
+    trials = confirmed_trials(factors=(1.0, 1.0, 1.2))
+    calm = decide(make_observation(trials=trials, serving=(make_serving(BASELINE),)))
+    again = make_record(5, trials[0].configuration, purpose="Confirmation", factor=0.4)
+    noisy = (*trials[:5], replace(trials[5], record=again))
+    wild = decide(make_observation(trials=noisy, serving=(make_serving(BASELINE),)))
+
+    assert calm.study.noise.start < 0.03
+    assert wild.study.noise.start > 0.15
+    tied = trials[1].configuration
+    assert tied not in {point.configuration for point in calm.study.frontier}
+    assert tied in {point.configuration for point in wild.study.frontier}
+
+
+def test_what_an_engine_refused_is_left_out_and_told():
+    spec = make_spec(
+        search__parameters=[
+            {"name": "maxNumSeqs", "values": [64, 256]},
+            {"name": "maxNumBatchedTokens", "value": 2048},
+            {"name": "numSpeculativeTokens", "value": 0},
+            {"name": "enablePrefixCaching", "value": True},
+            {"name": "tensorParallelSize", "value": 1},
+            {"name": "pipelineParallelSize", "values": [1, 2]},
+        ],
+        search__budget={"maxTrials": 9},
+    )
+    space = space_of(spec)
+    refused = next(c for c in space.configurations() if c["pipelineParallelSize"] == 2)
+    words = Failure("EngineStartFailed", "Pipeline parallelism is not supported for this model. (exit code 1)")
+    records = [
+        make_record(0, space.baseline, purpose="Baseline"),
+        make_record(1, refused, outcome="Infeasible", failure=words),
+    ]
+    trials = tuple(make_trial(r.number, r.configuration, spec, record=r) for r in records)
+    observation = make_observation(spec, trials=trials, serving=(make_serving(space.baseline, spec=spec),))
+
+    decision = decide(observation)
+    status = report(observation, decision)
+
+    assert [action.configuration["pipelineParallelSize"] for action in created(decision)] == [1]
+    (sentence,) = status["study"]["refused"]
+    assert sentence.startswith("the engine refused pipelineParallelSize 2 in an earlier trial")
+    assert InferenceDeploymentStatus.model_validate(status).study.refused == (sentence,)
+
+
 def test_no_finalists_let_the_first_measurement_decide():
     spec = make_spec(search__confirmation={"finalists": 0})
     trials = finished_trials(spec)

@@ -106,6 +106,13 @@ def test_a_confirmation_that_ended_below_its_load_has_confirmed_it():
     assert FAST in [each.configuration for each in finalist_plan([*JOURNAL, low], OBJECTIVES, TARGET)]
 
 
+def test_real_traffic_confirms_at_the_level_that_it_has():
+    own = make_record(4, FAST, make_measurement(7, per_gpu=150), purpose="Confirmation")
+    live = replace(own, beside=make_measurement(7))
+    assert FAST in [each.configuration for each in finalist_plan([*JOURNAL, own], OBJECTIVES, TARGET)]
+    assert FAST not in [each.configuration for each in finalist_plan([*JOURNAL, live], OBJECTIVES, TARGET)]
+
+
 def test_a_search_that_goes_on_has_confirming_starts_again():
     again = [trial(4 + i, FAST, 300, purpose="Confirmation") for i in range(6)]
     assert missing([*JOURNAL, *again]) == []

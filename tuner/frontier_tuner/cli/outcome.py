@@ -17,6 +17,7 @@ def print_outcome(file: Path, path: Path, ablations: int | None = None) -> None:
         ablations: Overrides the manifest's.
     """
     from frontier_tuner.errors import TunerError  # noqa: PLC0415 - see the package
+    from frontier_tuner.lessons import lessons  # noqa: PLC0415 - see the package
     from frontier_tuner.plants import report  # noqa: PLC0415 - see the package
     from frontier_tuner.plants.setup import read_spec  # noqa: PLC0415 - see the package
     from frontier_tuner.plants.study import attribution_from, choice_from, read_journal  # noqa: PLC0415 - see the package
@@ -31,6 +32,7 @@ def print_outcome(file: Path, path: Path, ablations: int | None = None) -> None:
         raise click.ClickException(str(error)) from error
     objectives = spec.to_objectives()
     report.print_trials(console, records, objectives)
+    report.print_lessons(console, lessons(records, space_of(spec).configurations()).sentences)
     report.print_frontier(console, records, objectives)
     report.print_choice(console, choice, report.best_of(records, objectives, 0))
     attribution = attribution_from(spec, records, choice)

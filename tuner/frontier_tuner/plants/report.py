@@ -11,6 +11,7 @@ from frontier_tuner.confirming import Choice
 from frontier_tuner.factors import Attribution
 from frontier_tuner.frontier import Point, frontier, points
 from frontier_tuner.measurement import COST, ITL, THROUGHPUT_PER_GPU, TTFT, USER_SPEED, Measurement, key
+from frontier_tuner.noise import estimate_noise
 from frontier_tuner.objectives import Objectives
 from frontier_tuner.trial import TrialRecord
 
@@ -66,7 +67,7 @@ def print_frontier(console: Console, records: Sequence[TrialRecord], objectives:
     table = Table(title="Frontier", title_justify="left")
     for title in ("trial", "load", *(title for title, _, _ in _COLUMNS), "configuration"):
         table.add_column(title, justify="left" if title in {"load", "configuration"} else "right")
-    for point in frontier(points(records, objectives)):
+    for point in frontier(points(records, objectives), noise=estimate_noise(records)):
         figures = [_figure(point.measured, name, factor) for _, name, factor in _COLUMNS]
         table.add_row(str(point.trial), str(point.load), *figures, _varying(point.configuration, records))
     console.print(table)
@@ -87,6 +88,12 @@ def print_techniques(console: Console, attribution: Attribution) -> None:
     console.print("[bold]Techniques, winner against baseline[/]")
     for sentence in attribution.sentences():
         console.print(f"  {sentence}", soft_wrap=True, highlight=False, markup=False)
+
+
+def print_lessons(console: Console, sentences: Sequence[str]) -> None:
+    """Print why some configurations are not tried any more; nothing where all are."""
+    for sentence in sentences:
+        console.print(f"Not tried any more: {sentence}", soft_wrap=True, highlight=False, markup=False)
 
 
 def best_of(records: Sequence[TrialRecord], objectives: Objectives, trial: int) -> Point | None:

@@ -169,8 +169,8 @@ def read_journal(path: Path, space: SearchSpace, study: str) -> tuple[TrialRecor
 
 def choice_from(spec: StudySpec, records: tuple[TrialRecord, ...]) -> Choice:
     """Return what the spec's target selects, by second measurements where the best point has one."""
-    most = finish_of(spec).max_confirmations
-    return choose(records, spec.to_objectives(), spec.to_target(), max_starts=most)
+    noise, most = estimate_noise(records), finish_of(spec).max_confirmations
+    return choose(records, spec.to_objectives(), spec.to_target(), noise=noise, max_starts=most)
 
 
 def attribution_from(spec: StudySpec, records: tuple[TrialRecord, ...], choice: Choice) -> Attribution | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -50,6 +50,7 @@ def next_start(
     loads: Sequence[Load],
     seed: int,
     prior: PriorModel | None,
+    refused: Collection[Configuration] = (),
 ) -> Start:
     """Return the configuration whose curve should add most; the space must have one that is neither known nor pending.
 
@@ -62,12 +63,13 @@ def next_start(
         loads: The ladder.
         seed: The study's seed.
         prior: What is expected of configurations, or None.
+        refused: Configurations that must not be started, though nothing was tried of them.
     """
     goal = goal_of(objectives, target, _price(objectives, journal))
     search = _search(space, goal, tuple(loads), seed, prior)
     index = search.candidates.index
     history = [s for record in journal if (s := _started(record, index, goal, loads)) is not None]
-    known = {record.configuration for record in journal}
+    known = {*(record.configuration for record in journal), *refused}
     closed = [index[c] for c in known if c in index]
     choice = search.choose(history, [index[c] for c in pending if c in index], closed)
     return Start(search.candidates.configurations[choice.candidate], choice.gain, choice.chance)
