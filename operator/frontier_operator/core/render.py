@@ -232,23 +232,7 @@ def load_job(
         names.LABEL_RUNG: str(action.index),
     }
     trace = spec.workload.trace
-    key = trace.config_map_ref.key if trace and trace.config_map_ref else ""
-    options = LoadOptions(
-        url=f"http://{_bracketed(action.address)}:{names.ENGINE_PORT}",
-        model=spec.model.served_name,
-        load=action.load,
-        workload=spec.workload.resolve(f"{TRACE_PATH}/{key}"),
-        duration_seconds=spec.measurement.max_rung_duration.total_seconds(),
-        warm_up_seconds=spec.measurement.warm_up.total_seconds(),
-        seed=action.seed,
-        slos=spec.to_objectives().slos,
-        metrics_listen=f"$(POD_IP):{names.LOAD_METRICS_PORT}",
-        scrape_wait_seconds=settings.scrape_wait_seconds,
-        summary="/dev/termination-log",
-        precision_percent=spec.measurement.precision_percent,
-        min_window_seconds=MIN_SCRAPES * settings.scrape_seconds,
-        min_requests=spec.measurement.min_requests,
-    )
+    options = _load_options(action, spec, settings)
     container: dict[str, Any] = {
         "name": names.LOAD_CONTAINER,
         "image": settings.image,
@@ -276,6 +260,27 @@ def load_job(
             },
         },
     }
+
+
+def _load_options(action: StartLoad, spec: InferenceDeploymentSpec, settings: LoadSettings) -> LoadOptions:
+    trace = spec.workload.trace
+    key = trace.config_map_ref.key if trace and trace.config_map_ref else ""
+    return LoadOptions(
+        url=f"http://{_bracketed(action.address)}:{names.ENGINE_PORT}",
+        model=spec.model.served_name,
+        load=action.load,
+        workload=spec.workload.resolve(f"{TRACE_PATH}/{key}"),
+        duration_seconds=spec.measurement.max_rung_duration.total_seconds(),
+        warm_up_seconds=spec.measurement.warm_up.total_seconds(),
+        seed=action.seed,
+        slos=spec.to_objectives().slos,
+        metrics_listen=f"$(POD_IP):{names.LOAD_METRICS_PORT}",
+        scrape_wait_seconds=settings.scrape_wait_seconds,
+        summary="/dev/termination-log",
+        precision_percent=spec.measurement.precision_percent,
+        min_window_seconds=MIN_SCRAPES * settings.scrape_seconds,
+        min_requests=spec.measurement.min_requests,
+    )
 
 
 def _bracketed(address: str) -> str:
