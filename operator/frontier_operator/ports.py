@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from frontier_tuner.configuration import Configuration
 from frontier_tuner.load.summary import LoadSummary
 from frontier_tuner.measurement import Measurement, Window
 from frontier_tuner.objectives import Objectives
@@ -66,11 +67,16 @@ class Pricing:
 
     gpus: int
     price_per_gpu_hour: float | None
+    cached_input_percent: float = 100.0
 
 
 @dataclass(frozen=True)
 class RungRequest:
-    """The window of one load Job: who served, who asked, and the load generator's summary."""
+    """The window of one load Job: who served, who asked, and the load generator's summary.
+
+    What is known beforehand is what the engine was asked for, how much of its prompts the workload repeats (None where
+    it does not say), and which arguments its pod was created without.
+    """
 
     namespace: str
     engine_pod: str
@@ -79,6 +85,9 @@ class RungRequest:
     objectives: Objectives
     pricing: Pricing
     min_requests: int
+    configuration: Configuration
+    declared_hit_percent: float | None = None
+    mismatches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

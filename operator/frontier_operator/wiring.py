@@ -43,7 +43,7 @@ def build(settings: Settings) -> Context:
         load_deadline_seconds=settings.load_deadline_seconds,
         scrape_seconds=settings.scrape_seconds,
     )
-    load = LoadSettings(settings.load_image, settings.load_deadline_seconds)
+    load = LoadSettings(settings.load_image, settings.load_deadline_seconds, scrape_seconds=settings.scrape_seconds)
     return Context(settings, Loops(Reconciler(ports, tunables, load, settings.policy)))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.errors import MeasurementError
-from frontier_tuner.measurement import Load, Window
+from frontier_tuner.measurement import Ending, Load, Window
 from frontier_tuner.objectives import SLO, Objectives
 from frontier_tuner.plants import EngineFailedError
 from frontier_tuner.plants.process import ENGINE_POD, NAMESPACE, ProcessPlant, ProcessSettings
@@ -78,6 +78,7 @@ def measured(engine):
 def test_a_rung_is_valid_and_has_every_metric(measured):
     assert measured.validity.valid, measured.validity
     assert measured.ok == measured.sent >= 20
+    assert measured.ended == Ending("TimeUp", (), "the time of 5 s is up")
     assert {slo.key for slo in OBJECTIVES.slos} <= set(measured.metrics)
     assert {"ITL/95", "E2E/95", "OutputTokensPerSecondPerGPU", "CostPerMillionOutputTokens"} <= set(measured.metrics)
 
@@ -109,6 +110,18 @@ def test_the_engines_own_histograms_agree_with_the_clients(plant, measured):
     assert live.value("UserTokensPerSecond/50") == pytest.approx(measured.value("UserTokensPerSecond/50"), rel=0.3)
     for name, estimate in live.metrics.items():
         assert plant.source.query(estimate.query, inner.end) == Value(estimate.value), name
+
+
+def test_a_rung_ends_once_it_is_known_well_enough_and_counts(engine):
+    measured = engine.measured_as(duration_seconds=90.0, precision_percent=25.0).measure(Load("Concurrency", 8), seed=2)
+    assert measured.validity.valid, measured.validity
+    assert measured.ended.reason == "Tight"
+    assert measured.ended.open == ()
+    assert 5.0 <= measured.window.seconds < 80.0
+    assert measured.metrics["TTFT/95"].n >= 200
+    # Prometheus sees other scrapes than the load generator looks at its histograms.
+    throughput = measured.metrics["OutputTokensPerSecond"]
+    assert throughput.high - throughput.low <= 2 * 0.5 * throughput.value
 
 
 def test_a_pod_that_prometheus_does_not_know_makes_live_metrics_missing(plant, measured):

@@ -74,6 +74,9 @@ def test_from_apply_to_a_rolled_out_point(bench):
 
     assert [int(trial["spec"]["number"]) for trial in trials] == list(range(len(trials)))
     assert {trial["status"]["outcome"] for trial in trials} == {"Complete"}
+    rungs = [rung for trial in trials for rung in trial["status"]["measurements"]]
+    assert {rung["ended"]["reason"] for rung in rungs} == {"TimeUp"}  # their time holds less than ten scrapes
+    assert all(rung["valid"] != ("check" in rung) for rung in rungs)
     searched = [trial["spec"]["configurationHash"] for trial in trials if trial["spec"]["purpose"] != "Confirmation"]
     assert len(searched) == len(set(searched)) == 4
     assert sum(trial["spec"]["purpose"] == "Confirmation" for trial in trials) >= 2

@@ -2,15 +2,20 @@
 
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from frontier_tuner.measurement import Load
+from frontier_operator.adapters.clock import SystemClock
+from frontier_operator.adapters.metrics import PrometheusMetrics
+from frontier_operator.ports import Pricing, RungRequest
+from frontier_tuner.configuration import Configuration
+from frontier_tuner.measurement import Ending, Load
 from frontier_tuner.objectives import SLO, Objectives
 from frontier_tuner.prometheus import Limits, PrometheusSource, Value, measure_rung
 from support.prometheus_server import EACH_SERVER, SERVERS, running
-from support.rung_history import GAP, TTFT, History, scope_of
+from support.rung_history import GAP, INTERVAL, TTFT, History, scope_of
 
 pytestmark = pytest.mark.integration
 OBJECTIVES = Objectives(
@@ -394,6 +399,38 @@ def test_case_54_hits_that_the_load_itself_repeats_spoil_nothing(measure):
     measured = measure(History(summary={"shared_tokens": 90_000}, change=hits))
     assert measured.validity.valid, measured.validity
     assert measured.value("CachedInputTokensPerSecond") == pytest.approx(1500)
+
+
+@pytest.mark.parametrize(
+    ("over", "check"),
+    [
+        ({}, ""),
+        ({"mismatches": ("--max-num-seqs is 8 by request and 7 where it runs",)}, "EffectiveConfigMismatch"),
+        ({"configuration": Configuration.of({"kvCacheDtype": "fp8"})}, "EffectiveConfigMismatch"),
+        ({"declared_hit_percent": 20.0}, "WarmCache"),
+        ({"declared_hit_percent": None}, ""),
+    ],
+)
+def test_the_operators_windows_are_judged_by_what_it_knows_beforehand(server, origin, request, over, check):
+    history = History(change={"vllm:prefix_cache_hits_total": lambda moment, _: 1500.0 * min(max(0.0, moment), 70.0)})
+    history.write(server, origin, request.node.name)
+    known = {"configuration": Configuration.of({"enablePrefixCaching": True}), "declared_hit_percent": 50.0, **over}
+    asked = RungRequest(
+        namespace=request.node.name,
+        engine_pod="engine",
+        load_pod="load",
+        summary=replace(history.summarised(origin), ended=Ending("Tight", (), "enough")),
+        objectives=OBJECTIVES,
+        pricing=Pricing(8, 2.5, cached_input_percent=10.0),
+        min_requests=20,
+        **known,
+    )
+    with PrometheusSource(server.url) as source:
+        measured = PrometheusMetrics(source, SystemClock(), INTERVAL).rung(asked)
+    assert measured.validity.check == check
+    assert measured.ended == Ending("Tight", (), "enough")
+    # Half of the input is cached and counts a tenth: 3,000 tokens/s are 1,650.
+    assert measured.value("CostPerMillionInputTokens") == pytest.approx(1.851851852 * 3000 / 1650, rel=1e-6)
 
 
 def test_a_window_of_two_jobs_counts_once_and_says_so(measure, server, origin, request):

@@ -16,7 +16,8 @@ from typing import Any
 from frontier_tuner.configuration import Configuration, Value
 from frontier_tuner.engines.vllm import CATALOGUE, DEFAULTS
 from frontier_tuner.errors import JournalError
-from frontier_tuner.measurement import Estimate, Load, Measurement, Validity, Window, key
+from frontier_tuner.load.summary import decode_ending
+from frontier_tuner.measurement import Ending, Estimate, Load, Measurement, Validity, Window, key
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.trial import Failure, TrialRecord
 
@@ -61,6 +62,8 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
         "valid": measurement.validity.valid,
         "reason": measurement.validity.reason,
         "message": measurement.validity.message,
+        **({"check": measurement.validity.check} if measurement.validity.check else {}),
+        **({"ended": _encode_ending(measurement.ended)} if measurement.ended is not None else {}),
     }
 
 
@@ -78,7 +81,8 @@ def decode_measurement(document: Mapping[str, Any]) -> Measurement:
             ok=int(document["ok"]),
             failed=int(document["failed"]),
             metrics=dict(_decode_estimate(each) for each in document.get("metrics", [])),
-            validity=Validity(document["valid"], document.get("reason", ""), document.get("message", "")),
+            validity=Validity(document["valid"], *(document.get(word, "") for word in ("reason", "message", "check"))),
+            ended=decode_ending(document.get("ended")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(f"a measurement cannot be read: {_cause(error)}") from error
@@ -256,6 +260,10 @@ def decode_time(text: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError(f"time {text} has no zone")
     return moment.astimezone(UTC)
+
+
+def _encode_ending(ending: Ending) -> dict[str, Any]:
+    return {"reason": ending.reason, "open": list(ending.open), "message": ending.message}
 
 
 def _encode_estimate(name: str, estimate: Estimate) -> dict[str, Any]:

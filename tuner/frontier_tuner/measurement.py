@@ -119,6 +119,21 @@ class Validity:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """Why a rung's window ended.
+
+    Attributes:
+        reason: `Tight` where what the rung is for was known well enough, `TimeUp` where its time ended it.
+        open: Keys of the metrics that were not known well enough when its time was up.
+        message: The sentence a user reads.
+    """
+
+    reason: Literal["Tight", "TimeUp"]
+    open: tuple[str, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One rung: what was asked of the engine and what came back.
 
@@ -130,6 +145,7 @@ class Measurement:
         failed: Of these, refused, broken or timed out.
         metrics: Estimates by key; a missing key is unknown.
         validity: Whether the numbers may be used.
+        ended: Why its window ended; None where nobody decided that, as of live traffic.
     """
 
     load: Load
@@ -139,6 +155,7 @@ class Measurement:
     failed: int
     metrics: Mapping[str, Estimate] = field(default_factory=dict)
     validity: Validity = field(default_factory=lambda: Validity(valid=True))
+    ended: Ending | None = None
 
     def value(self, name: str) -> float | None:
         """Return the value of a metric by its key, or None where it is unknown."""

@@ -303,6 +303,7 @@ class MeasurementSpec(Section):
     warm_up: Duration = timedelta(seconds=30)
     max_rung_duration: PositiveDuration = timedelta(minutes=2)
     min_requests: int = Field(100, ge=1)
+    precision_percent: int = Field(15, ge=0, le=100)
     engine_start_timeout: PositiveDuration = timedelta(minutes=30)
 
     @classmethod

@@ -125,6 +125,7 @@ class HardwareSpec(Section):
     gpus_per_node: int = Field(1, ge=1, le=1024)
     interconnect: Literal["NVLink", "PCIe"] | None = None
     price_per_gpu_hour: PositiveNumber = Field(Decimal(1), alias="pricePerGPUHour")
+    cached_input_percent: int = Field(100, ge=0, le=100)
     currency: str = Field("", max_length=8)
 
     @model_validator(mode="after")

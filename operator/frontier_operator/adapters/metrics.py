@@ -33,6 +33,10 @@ class PrometheusMetrics:
             gpus=request.pricing.gpus,
             price_per_gpu_hour=request.pricing.price_per_gpu_hour,
             scrape_interval_seconds=self._scrape_seconds,
+            cached_input_percent=request.pricing.cached_input_percent,
+            configuration=dict(request.configuration),
+            declared_hit_percent=request.declared_hit_percent,
+            mismatches=request.mismatches,
         )
         ready = evaluation_time(scope, request.summary)
         if self._clock.now() < ready:

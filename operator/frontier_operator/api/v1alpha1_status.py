@@ -63,6 +63,14 @@ class MetricStatus(Status):
     query: str | None = None
 
 
+class EndingStatus(Status):
+    """Why a rung's window ended."""
+
+    reason: Literal["Tight", "TimeUp"]
+    open: tuple[str, ...] = ()
+    message: str = ""
+
+
 class MeasurementStatus(Status):
     """One rung of a trial, as the journal keeps it."""
 
@@ -75,6 +83,8 @@ class MeasurementStatus(Status):
     valid: bool
     reason: str | None = None
     message: str | None = None
+    check: str | None = None
+    ended: EndingStatus | None = None
 
 
 class FailureStatus(Status):

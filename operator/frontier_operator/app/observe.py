@@ -16,11 +16,14 @@ from frontier_operator.core.observation import LoadView, Observation, PodView, S
 from frontier_operator.core.rollout import parse_time
 from frontier_operator.errors import OperatorError
 from frontier_operator.ports import LiveRequest, Manifest, Ports, Pricing, RungRequest
+from frontier_tuner import journal
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import InvalidSpaceError, MeasurementError, TunerError
 from frontier_tuner.failures import hides_its_cause
 from frontier_tuner.load.summary import parse_summary
+from frontier_tuner.load.workload import declared_hit_percent
 from frontier_tuner.measurement import Measurement, Window
+from frontier_tuner.prometheus.effective import argument_mismatches
 from frontier_tuner.space import SearchSpace
 from frontier_tuner.study import fingerprint, space_of
 
@@ -210,6 +213,9 @@ def _measured(
         objectives=spec.to_objectives(),
         pricing=_pricing(spec, int(trial["spec"]["gpus"])),
         min_requests=spec.measurement.min_requests,
+        configuration=journal.decode_configuration(trial["spec"]["configuration"]),
+        declared_hit_percent=declared_hit_percent(spec.workload.resolve()),
+        mismatches=_not_as_asked(trial, owned),
     )
     try:
         return replace(view, measurement=ports.metrics.rung(request))
@@ -217,8 +223,19 @@ def _measured(
         return replace(view, metrics_error=str(error))
 
 
+def _not_as_asked(trial: Manifest, owned: _Owned) -> tuple[str, ...]:
+    """Return what an engine's container is started without, as where a webhook has changed the pod."""
+    asked = trial["spec"].get("command") or []
+    for item in owned.pods:
+        if item["metadata"]["name"] == trial["metadata"]["name"]:
+            containers = item["spec"]["containers"]
+            running = [each.get("args") or [] for each in containers if each["name"] == names.ENGINE_CONTAINER]
+            return argument_mismatches(asked, running[0]) if running else ()
+    return ()
+
+
 def _pricing(spec: InferenceDeploymentSpec, gpus: int) -> Pricing:
-    return Pricing(gpus, float(spec.hardware.price_per_gpu_hour))
+    return Pricing(gpus, float(spec.hardware.price_per_gpu_hour), float(spec.hardware.cached_input_percent))
 
 
 def _with_live(observation: Observation, spec: InferenceDeploymentSpec, ports: Ports) -> Observation:

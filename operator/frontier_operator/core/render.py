@@ -17,6 +17,7 @@ from frontier_tuner.configuration import Configuration, digest
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.errors import TunerError
 from frontier_tuner.load.options import LoadOptions
+from frontier_tuner.prometheus.ending import MIN_SCRAPES
 
 TRACE_PATH = "/trace"
 STARTUP_PERIOD_SECONDS = 1
@@ -205,11 +206,13 @@ class LoadSettings:
         image: The load generator's image.
         deadline_seconds: What the Job may take beyond the longest run: scheduling, pulling the image.
         scrape_wait_seconds: Bound on waiting for a scrape before and after the load.
+        scrape_seconds: How often engines and load generators are scraped.
     """
 
     image: str
     deadline_seconds: float
     scrape_wait_seconds: float = 15.0
+    scrape_seconds: float = 5.0
 
 
 def load_job(
@@ -229,20 +232,7 @@ def load_job(
         names.LABEL_RUNG: str(action.index),
     }
     trace = spec.workload.trace
-    key = trace.config_map_ref.key if trace and trace.config_map_ref else ""
-    options = LoadOptions(
-        url=f"http://{_bracketed(action.address)}:{names.ENGINE_PORT}",
-        model=spec.model.served_name,
-        load=action.load,
-        workload=spec.workload.resolve(f"{TRACE_PATH}/{key}"),
-        duration_seconds=spec.measurement.max_rung_duration.total_seconds(),
-        warm_up_seconds=spec.measurement.warm_up.total_seconds(),
-        seed=action.seed,
-        slos=spec.to_objectives().slos,
-        metrics_listen=f"$(POD_IP):{names.LOAD_METRICS_PORT}",
-        scrape_wait_seconds=settings.scrape_wait_seconds,
-        summary="/dev/termination-log",
-    )
+    options = _load_options(action, spec, settings)
     container: dict[str, Any] = {
         "name": names.LOAD_CONTAINER,
         "image": settings.image,
@@ -270,6 +260,27 @@ def load_job(
             },
         },
     }
+
+
+def _load_options(action: StartLoad, spec: InferenceDeploymentSpec, settings: LoadSettings) -> LoadOptions:
+    trace = spec.workload.trace
+    key = trace.config_map_ref.key if trace and trace.config_map_ref else ""
+    return LoadOptions(
+        url=f"http://{_bracketed(action.address)}:{names.ENGINE_PORT}",
+        model=spec.model.served_name,
+        load=action.load,
+        workload=spec.workload.resolve(f"{TRACE_PATH}/{key}"),
+        duration_seconds=spec.measurement.max_rung_duration.total_seconds(),
+        warm_up_seconds=spec.measurement.warm_up.total_seconds(),
+        seed=action.seed,
+        slos=spec.to_objectives().slos,
+        metrics_listen=f"$(POD_IP):{names.LOAD_METRICS_PORT}",
+        scrape_wait_seconds=settings.scrape_wait_seconds,
+        summary="/dev/termination-log",
+        precision_percent=spec.measurement.precision_percent,
+        min_window_seconds=MIN_SCRAPES * settings.scrape_seconds,
+        min_requests=spec.measurement.min_requests,
+    )
 
 
 def _bracketed(address: str) -> str:

@@ -1,7 +1,11 @@
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from frontier_operator.api.names import LABEL_FINGERPRINT as FINGERPRINT
+from frontier_operator.api.names import LABEL_RUNG as RUNG
 from frontier_operator.api.policy import Policy
 from frontier_operator.app.apply import Applier
 from frontier_operator.app.loop import Loops
@@ -12,9 +16,12 @@ from frontier_operator.core.decision import CreateTrial, Decision, Expose, Finis
 from frontier_operator.core.render import LoadSettings, revision
 from frontier_operator.errors import TerminalError
 from frontier_tuner import journal
+from frontier_tuner.load.summary import LoadSummary
+from frontier_tuner.measurement import Load
 from frontier_tuner.study import fingerprint, space_of
 from support.in_memory import MemoryObjects, make_ports
 from support.operator_builders import (
+    NOW,
     TUNABLES,
     make_body,
     make_measurement,
@@ -85,6 +92,75 @@ def test_trials_of_a_deleted_object_of_the_same_name_are_not_the_journal():
     objects = MemoryObjects(stored_trial(owner="before"))
 
     assert observe(make_body(), make_ports(objects), TUNABLES, Policy()).trials == ()
+
+
+class AskedMetrics:
+    """Remembers what it was asked, and answers with a measurement of its own."""
+
+    def __init__(self):
+        self.asked = []
+
+    def rung(self, request):
+        self.asked.append(request)
+        return make_measurement(4.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "mismatches"),
+    [
+        ([], ()),
+        (["--max-num-seqs=7"], (f"--max-num-seqs is {BASELINE['maxNumSeqs']} by request and 7 where it runs",)),
+    ],
+    ids=["as asked", "changed by a webhook"],
+)
+def test_a_window_is_asked_for_with_what_is_known_beforehand(changed, mismatches):
+    profile = {
+        "inputTokens": {"mean": 64},
+        "outputTokens": {"mean": 8},
+        "session": {"turns": 2, "sharedPrefixPercent": 30},
+    }
+    body = make_body(workload={"profile": profile}, hardware__cachedInputPercent=10)
+    spec = make_spec(workload={"profile": profile}, hardware__cachedInputPercent=10)
+    labels = {"frontier-operator.dev/deployment": "chat", "frontier-operator.dev/trial": "chat-x-000"}
+    metadata = {"namespace": "ml", "creationTimestamp": "2026-01-01T11:00:00Z", "labels": labels}
+    trial = stored_trial()
+    trial["metadata"]["labels"][FINGERPRINT] = trial["spec"]["fingerprint"] = fingerprint(spec)
+    owner = [{"uid": "j1", "kind": "Job", "name": "chat-x-000-r0"}]
+    start = NOW - timedelta(seconds=30)
+    summary = LoadSummary(
+        Load("Concurrency", 4), start, start, NOW, NOW, sent=9, ok=9, failed=0, cut=0, input_tokens=1, output_tokens=1,
+        lag_p99_seconds=0.0, late_seconds=0.0, scraped=True,
+    )  # fmt: skip
+    ended = {"terminated": {"exitCode": 0, "message": summary.encode()}}
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T11:59:00Z"}
+    job = {
+        "kind": "Job",
+        "metadata": {**metadata, "name": "chat-x-000-r0", "uid": "j1", "labels": {**labels, RUNG: "0"}},
+        "status": {"conditions": [done]},
+    }
+    load = {
+        "kind": "Pod",
+        "metadata": {**metadata, "name": "load-pod", "ownerReferences": owner},
+        "status": {"phase": "Succeeded", "containerStatuses": [{"name": "load", "state": ended}]},
+    }
+    engine = {
+        "kind": "Pod",
+        "metadata": {**metadata, "name": "chat-x-000"},
+        "spec": {"containers": [{"name": "engine", "args": [*trial["spec"]["command"], *changed]}]},
+        "status": {"phase": "Running"},
+    }
+    metrics = AskedMetrics()
+    ports = replace(make_ports(MemoryObjects(trial, job, load, engine)), metrics=metrics)
+
+    (view,) = observe(body, ports, TUNABLES, Policy()).trials
+
+    assert view.loads[0].measurement == make_measurement(4.0)
+    (request,) = metrics.asked
+    assert request.summary == summary
+    assert request.configuration == BASELINE
+    assert request.declared_hit_percent == 30.0
+    assert request.pricing.cached_input_percent == 10.0
+    assert request.mismatches == mismatches
 
 
 def test_a_log_that_cannot_be_read_does_not_stop_the_pass():

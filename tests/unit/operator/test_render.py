@@ -52,7 +52,22 @@ def test_a_load_job_says_exactly_what_to_send():
     assert pairs["--request-rate"] == "2.5"
     assert pairs["--slo"] == "ITL/95<=50ms"
     assert pairs["--duration"] == "2m"
+    assert (pairs["--precision-percent"], pairs["--min-window"], pairs["--min-requests"]) == ("15", "50s", "100")
     assert json.loads(pairs["--workload"])["profile"]["inputTokens"]["mean"] == 1024
+
+
+def test_a_window_lasts_ten_scrapes_or_where_nothing_may_end_it_its_time():
+    action = StartLoad("t", 0, Load("Concurrency", 4), "10.0.0.7", 5)
+
+    def arguments(spec, scrape_seconds):
+        settings = render.LoadSettings("i", 1, scrape_seconds=scrape_seconds)
+        job = render.load_job(action, spec, "ml", "chat", OWNER, settings)
+        return job["spec"]["template"]["spec"]["containers"][0]["args"]
+
+    args = arguments(make_spec(measurement={"precisionPercent": 20, "minRequests": 30}), 0.5)
+    pairs = dict(zip(args[::2], args[1::2], strict=True))
+    assert (pairs["--precision-percent"], pairs["--min-window"], pairs["--min-requests"]) == ("20", "5s", "30")
+    assert "--precision-percent" not in arguments(make_spec(measurement={"precisionPercent": 0}), 0.5)
 
 
 def test_a_trace_is_mounted_from_its_config_map():

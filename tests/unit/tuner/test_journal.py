@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from frontier_tuner import journal
 from frontier_tuner.configuration import Configuration
 from frontier_tuner.errors import JournalError
-from frontier_tuner.measurement import Estimate, Load, Measurement, Validity, Window
+from frontier_tuner.measurement import Ending, Estimate, Load, Measurement, Validity, Window
 from frontier_tuner.trial import Failure, TrialRecord
 from support.tuner_builders import make_configuration, make_record, make_space
 
@@ -19,8 +20,9 @@ metrics = st.dictionaries(st.sampled_from(["TTFT/95", "ITL/50", "OutputTokensPer
 times = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the strategy adds the zone
 windows = st.builds(lambda start, s: Window(start, start + timedelta(seconds=s)), times, st.floats(0, 1e5))
 loads = st.builds(Load, st.sampled_from(["Concurrency", "RequestRate"]), st.floats(0.001, 1e4))
-validity = st.builds(Validity, st.booleans(), st.text(), st.text())
-measurements = st.builds(Measurement, loads, windows, counts, counts, counts, metrics, validity)
+validity = st.builds(Validity, st.booleans(), st.text(), st.text(), st.text())
+endings = st.builds(Ending, st.sampled_from(["Tight", "TimeUp"]), st.lists(st.text()).map(tuple), st.text())
+measurements = st.builds(Measurement, loads, windows, counts, counts, counts, metrics, validity, st.none() | endings)
 configurations = st.fixed_dictionaries(
     {},
     optional={
@@ -58,6 +60,18 @@ def test_numbers_are_exact_decimals_without_an_exponent(number):
     text = journal.decimal(number)
     assert float(text) == number
     assert "e" not in text.lower()
+
+
+def test_a_rung_says_which_rule_it_violates_and_why_its_window_ended():
+    rung = replace(
+        make_record(3, make_configuration(maxNumSeqs=16)).measurements[0],
+        validity=Validity(False, "WindowInvalid", "m", "WarmCache"),
+        ended=Ending("TimeUp", ("TTFT/95",), "the time is up"),
+    )
+    document = journal.encode_measurement(rung)
+    assert document["check"] == "WarmCache"
+    assert document["ended"] == {"reason": "TimeUp", "open": ["TTFT/95"], "message": "the time is up"}
+    assert {"check", "ended"}.isdisjoint(journal.encode_measurement(replace(rung, validity=Validity(True), ended=None)))
 
 
 def test_the_document_has_the_shape_of_a_resource():

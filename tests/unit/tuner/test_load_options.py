@@ -12,7 +12,7 @@ from frontier_tuner.errors import MeasurementError
 from frontier_tuner.load.metrics import MEASURE, WARM_UP, LoadMetrics, bucket_edges
 from frontier_tuner.load.options import LoadOptions, format_slo, parse_slo
 from frontier_tuner.load.summary import LoadSummary, parse_summary
-from frontier_tuner.measurement import Load
+from frontier_tuner.measurement import Ending, Load
 from frontier_tuner.objectives import SLO
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -40,6 +40,7 @@ def make_summary(**over):
         "malformed": 1,
         "cpu_percent": 40,
         "shared_tokens": 12_800,
+        "ended": Ending("TimeUp", ("TTFT/95",), "the time of 30 s is up; TTFT/95: not known"),
     }
     return LoadSummary(**{**values, **over})
 
@@ -95,6 +96,20 @@ def test_a_truncated_summary_is_an_error_and_never_zeros(text):
         parse_summary(text)
 
 
+def test_an_older_load_generator_does_not_say_why_it_ended_and_an_unknown_reason_is_an_error():
+    older = json.loads(make_summary().encode())
+    del older["ended"]
+    assert parse_summary(json.dumps(older)) == make_summary(ended=None)
+    with pytest.raises(MeasurementError, match="summary is incomplete"):
+        parse_summary(json.dumps({**older, "ended": {"reason": "Bored"}}))
+
+
+def test_a_long_reason_is_cut():
+    text = make_summary(first_error="x" * 10_000, ended=Ending("TimeUp", ("ITL/95",) * 3, "y" * 10_000)).encode()
+    assert len(text) < 4096
+    assert parse_summary(text).ended == Ending("TimeUp", ("ITL/95",) * 3, "y" * 300)
+
+
 def test_buckets_lie_on_and_tightly_around_every_threshold():
     edges = bucket_edges(0.001, 600, [0.5, 2.0])
     assert edges == sorted(set(edges))
@@ -132,14 +147,16 @@ def run(monkeypatch):
     """Run `frontier load` without a load; return the options that it understood and what it printed."""
 
     def run_(*arguments):
-        seen = []
+        seen, rules = [], []
 
-        async def remember(options):
+        async def remember(options, rule):
             seen.append(options)
+            rules.append(rule)
             return make_summary()
 
         monkeypatch.setattr("frontier_tuner.load.generator.generate", remember)
         result = CliRunner().invoke(cli.main, ["load", *arguments])
+        assert [rule is not None for rule in rules] == [options.precision_percent > 0 for options in seen]
         return (seen[0] if seen else None), result
 
     return run_
@@ -153,6 +170,7 @@ PROFILE = {"profile": {"inputTokens": {"mean": 8}, "outputTokens": {"mean": 4}}}
     "more",
     [
         {},
+        {"precision_percent": 7.5, "min_window_seconds": 50.0, "min_requests": 20},
         {"burstiness": 0.5, "arrivals": "Gamma", "records": "r.jsonl", "api_key_file": "k", "new_connections": True},
     ],
 )
@@ -211,6 +229,12 @@ def test_given_arrivals_replace_the_workloads():
     assert options.resolved_workload == workload
     assert replace(options, burstiness=0.5).resolved_workload["arrivals"] == {"burstiness": "0.5"}
     assert replace(options, arrivals="Poisson").resolved_workload["arrivals"] == {"pattern": "Poisson"}
+
+
+@pytest.mark.parametrize("name", ["precision_percent", "min_window_seconds", "min_requests"])
+def test_what_ends_a_window_is_not_below_zero(name):
+    with pytest.raises(ValueError, match="must not be below 0"):
+        replace(LoadOptions("http://h:1", "m", Load("RequestRate", 1), PROFILE), **{name: -1})
 
 
 @pytest.mark.parametrize("over", [{"time_scale": 0.0}, {"time_scale": 1.0, "load": Load("Concurrency", 1)}])

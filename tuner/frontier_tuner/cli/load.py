@@ -34,6 +34,17 @@ _REQUIRED = ("url", "model", "workload")
 @click.option("--workload", help="JSON object with profile or trace, or @FILE. Required.")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--slo", "slos", multiple=True, help="Such as TTFT/95<=2s or UserTokensPerSecond/5>=40; repeatable.")
+@click.option(
+    "--precision-percent",
+    type=click.FloatRange(0, 100),
+    default=0.0,
+    show_default=True,
+    help="End the window once throughput and each SLO's metric are known to so many percent; 0 never ends it early.",
+)
+@click.option("--min-window", default="0s", show_default=True, help="The window never ends before this.")
+@click.option(
+    "--min-requests", type=click.IntRange(0), default=0, show_default=True, help="Nor before so many were answered."
+)
 @click.option("--metrics-listen", default="0.0.0.0:9100", show_default=True, help="HOST:PORT of the metrics.")
 @click.option("--scrape-wait", default="5s", show_default=True, help="Bound on waiting for a scrape.")
 @click.option("--summary", default="-", help="File for the summary; - is standard output.")
@@ -50,10 +61,15 @@ def load(context: click.Context, /, **given: Any) -> None:
     from frontier_tuner.load.generator import generate  # noqa: PLC0415 - see the package
     from frontier_tuner.load.loop import run  # noqa: PLC0415 - see the package
 
+    rule = None
     summary, listen = given["summary"], given["metrics_listen"]
     try:
         options = _options(given)
-        result = run(generate(options))
+        if options.precision_percent:
+            from frontier_tuner.prometheus.ending import WellEnough  # noqa: PLC0415 - see the package
+
+            rule = WellEnough.of(options)
+        result = run(generate(options, rule))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:
@@ -90,7 +106,7 @@ def _options(given: dict[str, Any]) -> Any:
     level = Load("Concurrency", concurrency) if concurrency is not None else Load("RequestRate", rate or 1)
     if scale is not None:
         level = replayed_load(workload, scale)
-    for name in ("duration", "warm_up", "scrape_wait", "timeout"):
+    for name in ("duration", "warm_up", "scrape_wait", "timeout", "min_window"):
         given[f"{name}_seconds"] = parse_duration(given.pop(name))
     slos = tuple(map(parse_slo, given.pop("slos")))
     given["arrivals"] = given["arrivals"] or ""

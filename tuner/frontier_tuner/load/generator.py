@@ -7,6 +7,9 @@ not make it is `cut`: its tokens so far count for TTFT and ITL, the time it wait
 bound, so that an overload cannot hide), and it gives no E2E latency; whoever reads a quantile of those must count it
 as one of the longest.
 
+A rule may end the window before its time, once what it shows is known well enough. Requests in flight then are waited
+for as at any other end.
+
 An open loop sends when a request is due, whatever became of those before it, and its latencies count from then: what
 the generator itself is late by is part of them, and is exported on its own as its lag. A request that is not sent by
 the end of the window is counted as unsent. Nothing backs off: a closed loop goes on with the next request when one
@@ -26,13 +29,14 @@ from frontier_tuner.load.connection import Connections
 from frontier_tuner.load.exporter import Exporter, happens_within
 from frontier_tuner.load.metrics import DRAIN, MEASURE, WARM_UP, LoadMetrics
 from frontier_tuner.load.options import LoadOptions, exactly
+from frontier_tuner.load.progress import EndingRule, Progress
 from frontier_tuner.load.records import Records
 from frontier_tuner.load.schedule import arrivals, recorded_arrivals, replayed_arrivals
 from frontier_tuner.load.sessions import Position, SessionQueue
 from frontier_tuner.load.summary import LoadSummary
 from frontier_tuner.load.tally import Tally
 from frontier_tuner.load.workload import Prompts, Workload, parse_workload
-from frontier_tuner.measurement import Load
+from frontier_tuner.measurement import Ending, Load
 
 MAX_DRAIN_SECONDS = 10.0
 _TICK_SECONDS = 0.02
@@ -40,13 +44,22 @@ _PAUSE_AFTER_FAILURE_SECONDS = 0.05
 """A slot of a closed loop whose request failed is used again after this: a server that is not there is no busy loop."""
 _GRACE_SECONDS = 0.25
 """So long after the end of its phase a request that was due in it may still be sent."""
+_PARTS = 10
+"""Looks at a window before the earliest moment at which it may end: its intervals come from how its parts differ."""
+_MAX_LOOK_SECONDS = 2.0
+_MIN_LOOK_SECONDS = 0.2
 _RAMP_SHARE = 0.5
 """A closed loop fills its slots over this share of the warm-up: requests of one length that start together would end
 together, and their prompts would meet again and again."""
 
 
-async def generate(options: LoadOptions) -> LoadSummary:
+async def generate(options: LoadOptions, rule: EndingRule | None = None) -> LoadSummary:
     """Run the load and return its summary; the metrics are served while it runs.
+
+    Args:
+        options: What to send where.
+        rule: Ends the window before its time. It is asked in a thread. A replay in a trace's own time has its rate only
+            as a whole, and is never cut short.
 
     Raises:
         ValueError: The workload or the load cannot be; nothing was sent.
@@ -59,7 +72,7 @@ async def generate(options: LoadOptions) -> LoadSummary:
     client = Client(connections, options.model, options.timeout_seconds, options.api_key)
     try:
         with Records(options.records) as records:
-            return await _Generator(options, workload, client, records).run()
+            return await _Generator(options, workload, client, records, rule).run()
     finally:
         connections.close()
 
@@ -67,7 +80,12 @@ async def generate(options: LoadOptions) -> LoadSummary:
 class _Generator:
     """The state of one run; see the module for the rules."""
 
-    def __init__(self, options: LoadOptions, workload: Workload, client: Client, records: Records) -> None:
+    def __init__(
+        self, options: LoadOptions, workload: Workload, client: Client, records: Records, rule: EndingRule | None
+    ) -> None:
+        self._rule = rule
+        self._course: list[Progress] = []
+        self._ending: Ending | None = None
         self._options = options
         self._workload = workload
         self._client = client
@@ -97,12 +115,62 @@ class _Generator:
             await self._exporter.wait_for_scrape(wait)
             begin = perf_counter()
             ticker = asyncio.create_task(self._watch_lag())
-            closed = self._options.load.kind == "Concurrency"
-            await (self._closed_loop() if closed else self._open_loop())
+            await self._hold()
             await self._drain()
             ticker.cancel()
+            ending = self._ending or await self._time_up()
             scraped = await self._exporter.wait_for_scrape(wait)
-            return self._summary(begin, perf_counter(), scraped=scraped)
+            return self._summary(begin, perf_counter(), ending, scraped=scraped)
+
+    async def _hold(self) -> None:
+        """Hold the load until its time is up or its rule ends it."""
+        closed = self._options.load.kind == "Concurrency"
+        loop = asyncio.create_task(self._closed_loop() if closed else self._open_loop())
+        watch = asyncio.create_task(self._watch_course(loop))
+        try:
+            await loop
+        except asyncio.CancelledError:
+            if self._ending is None:
+                raise
+        finally:
+            self._stop()
+            watch.cancel()
+        if watch.done() and not watch.cancelled():
+            watch.result()
+
+    async def _watch_course(self, loop: asyncio.Task[None]) -> None:
+        """End the loop once the rule says so."""
+        options, rule = self._options, self._rule
+        if rule is None:
+            return
+        await self._started.wait()
+        look = min(max(options.min_window_seconds / _PARTS, _MIN_LOOK_SECONDS), _MAX_LOOK_SECONDS)
+        while True:
+            self._course.append(self._progress(perf_counter()))
+            if options.time_scale is None and self._course[-1].seconds >= options.min_window_seconds:
+                self._ending = await asyncio.to_thread(rule, tuple(self._course), over=False)
+                if self._ending is not None:
+                    loop.cancel()
+                    return
+            await asyncio.sleep(look)
+
+    async def _time_up(self) -> Ending:
+        """Return what the rule says of the whole window."""
+        ending = None
+        if self._rule is not None:
+            ending = await asyncio.to_thread(self._rule, tuple(self._course), over=True)
+        return ending or Ending("TimeUp", (), f"the time of {self._options.duration_seconds:g} s is up")
+
+    def _progress(self, now: float) -> Progress:
+        metrics = self._metrics
+        return Progress(
+            seconds=max(0.0, now - self._start),
+            histograms=metrics.measured(),
+            output_tokens=metrics.output_tokens[MEASURE],
+            sent=self._sent,
+            answered=metrics.requests[MEASURE, "ok"],
+            in_flight=metrics.in_flight,
+        )
 
     async def _closed_loop(self) -> None:
         slots = max(1, round(self._options.load.value))
@@ -115,7 +183,6 @@ class _Generator:
             await _sleep_until(self._start + self._options.duration_seconds)
         else:
             self._start = perf_counter()
-        self._stop()
 
     async def _fill_slot(self, delay: float) -> None:
         await happens_within(self._stopping, delay)
@@ -144,7 +211,6 @@ class _Generator:
             self._launched += len(moments)
             start += length
             await _sleep_until(start)
-        self._stop()
 
     def _schedule(self, phase: str, length: float) -> list[float]:
         options, workload = self._options, self._workload
@@ -164,6 +230,7 @@ class _Generator:
         self._stopping.set()
         self._phase = DRAIN
         self._end = perf_counter()
+        self._course.append(self._progress(self._end))
         self._cpu_seconds = time.process_time() - self._cpu_seconds if self._started.is_set() else 0.0
 
     async def _send(self, position: Position, intended: float, *, measured: bool) -> bool:
@@ -219,7 +286,7 @@ class _Generator:
             phase = MEASURE if self._phase == MEASURE else WARM_UP
             self._metrics.observe_lag(phase, perf_counter() - due)
 
-    def _summary(self, begin: float, scraped_at: float, *, scraped: bool) -> LoadSummary:
+    def _summary(self, begin: float, scraped_at: float, ending: Ending, *, scraped: bool) -> LoadSummary:
         metrics = self._metrics
         length = self._end - self._start
         return LoadSummary(
@@ -243,6 +310,7 @@ class _Generator:
             malformed=self._tally.malformed,
             cpu_percent=round(100 * self._cpu_seconds / length) if length > 0 else 0,
             shared_tokens=metrics.shared_tokens[MEASURE],
+            ended=ending,
         )
 
     def _time(self, moment: float, digits: int = 3) -> datetime:

@@ -6,10 +6,13 @@ times a second and several tokens of one chunk are one observation with a weight
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from math import inf
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from frontier_tuner.load.progress import Counts
 from frontier_tuner.objectives import SLO
 
 WARM_UP = "warmup"
@@ -56,6 +59,10 @@ class Histogram:
             cumulative.append(("+Inf" if edge == float("inf") else repr(edge), float(total)))
         return cumulative, self._sum
 
+    def counts(self) -> Counts:
+        """Return the cumulative counts as they stand now."""
+        return Counts((*self._edges, inf), tuple(accumulate(map(float, self._counts))))
+
     def quantile(self, fraction: float) -> float:
         """Return the upper edge of the bucket that holds this quantile; 0 without observations."""
         total = sum(self._counts)
@@ -98,6 +105,11 @@ class LoadMetrics(Collector):
         late = max(0.0, seconds)
         self.lag[phase].observe(late)
         self.lag_max[phase] = max(self.lag_max[phase], late)
+
+    def measured(self) -> dict[str, Counts]:
+        """Return the histograms of the measured requests as they stand now, by metric."""
+        histograms = {"TTFT": self.ttft, "ITL": self.itl, "E2E": self.e2e, "UserTokensPerSecond": self.user_speed}
+        return {metric: by_phase[MEASURE].counts() for metric, by_phase in histograms.items()}
 
     def registry(self) -> CollectorRegistry:
         """Return a registry that holds these series and nothing else."""

@@ -43,6 +43,10 @@ class LoadOptions:
         new_connections: Every request opens a connection of its own, as requests of many users do; a Service spreads
             connections, not requests.
         api_key_file: File with the key that the engine asks for, or empty.
+        precision_percent: Half of an interval, in percent of its value, at which the window ends before its time; 0
+            never does. The SLOs are those that have to be decided.
+        min_window_seconds: It never ends before this.
+        min_requests: It never ends before so many were answered.
     """
 
     url: str
@@ -64,12 +68,17 @@ class LoadOptions:
     new_connections: bool = False
     records: str = ""
     api_key_file: str = ""
+    precision_percent: float = 0.0
+    min_window_seconds: float = 0.0
+    min_requests: int = 0
 
     def __post_init__(self) -> None:
         if self.duration_seconds <= 0 or self.timeout_seconds <= 0:
             raise ValueError("duration and timeout must be above 0")
         if self.warm_up_seconds < 0 or self.scrape_wait_seconds < 0:
             raise ValueError("warm-up and scrape wait must not be below 0")
+        if min(self.precision_percent, self.min_window_seconds, self.min_requests) < 0:
+            raise ValueError("precision, shortest window and fewest requests must not be below 0")
         if not self.metrics_listen.rpartition(":")[2].isdecimal():
             raise ValueError(f"the metrics need an address such as 0.0.0.0:9100, not {self.metrics_listen!r}")
         if self.time_scale is not None and (self.load.kind != "RequestRate" or self.time_scale <= 0):
@@ -121,6 +130,15 @@ class LoadOptions:
             *(("--burstiness", exactly(self.burstiness)) if self.burstiness is not None else ()),
             *(("--records", self.records) if self.records else ()),
             *(("--api-key-file", self.api_key_file) if self.api_key_file else ()),
+            *self._early_end(),
+        ]
+
+    def _early_end(self) -> list[str]:
+        if not self.precision_percent:
+            return []
+        return [
+            *("--precision-percent", exactly(self.precision_percent)),
+            *("--min-window", format_duration(self.min_window_seconds), "--min-requests", str(self.min_requests)),
         ]
 
 

@@ -1,13 +1,17 @@
 """The last words of a load generator: one JSON object, small enough for a container's termination message."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, Literal
 
 from frontier_tuner.errors import MeasurementError
-from frontier_tuner.measurement import Load, LoadKind, Window
+from frontier_tuner.measurement import Ending, Load, LoadKind, Window
 
 MAX_ERROR_CHARACTERS = 500
+MAX_ENDING_CHARACTERS = 300
+_REASONS: dict[str, Literal["Tight", "TimeUp"]] = {"Tight": "Tight", "TimeUp": "TimeUp"}
 _KINDS: dict[str, LoadKind] = {"Concurrency": "Concurrency", "RequestRate": "RequestRate"}
 
 
@@ -36,6 +40,7 @@ class LoadSummary:
         malformed: Of the failed, those whose times cannot be.
         cpu_percent: CPU time of the generator within the window, in percent of one core.
         shared_tokens: Of the prompt tokens, those that earlier requests of the run had in common.
+        ended: Why the sending stopped; None where the load generator does not say, as an older one does not.
     """
 
     load: Load
@@ -58,6 +63,7 @@ class LoadSummary:
     malformed: int = 0
     cpu_percent: int = 0
     shared_tokens: int = 0
+    ended: Ending | None = None
 
     @property
     def window(self) -> Window:
@@ -88,8 +94,13 @@ class LoadSummary:
                 "firstError": self.first_error[:MAX_ERROR_CHARACTERS],
                 "begin": format_time(self.begin),
                 "scrapedAt": format_time(self.scraped_at),
+                **({"ended": _encode_ending(self.ended)} if self.ended is not None else {}),
             },
         )
+
+
+def _encode_ending(ending: Ending) -> dict[str, object]:
+    return {"reason": ending.reason, "open": list(ending.open), "message": ending.message[:MAX_ENDING_CHARACTERS]}
 
 
 def format_time(moment: datetime) -> str:
@@ -127,11 +138,23 @@ def parse_summary(text: str) -> LoadSummary:
             malformed=int(body["malformed"]),
             cpu_percent=int(body["cpuPercent"]),
             shared_tokens=int(body["sharedTokens"]),
+            ended=decode_ending(body.get("ended")),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         shown = text[:200] + ("…" if len(text) > 200 else "")  # noqa: PLR2004 - enough to recognise what it was
         message = f"the load generator's summary is incomplete ({type(error).__name__}: {error}): {shown!r}"
         raise MeasurementError(message) from error
+
+
+def decode_ending(body: Mapping[str, Any] | None) -> Ending | None:
+    """Return why a window ended, from the object that says so, or None where there is none.
+
+    Raises:
+        KeyError: The reason is missing, or no reason.
+    """
+    if not body:
+        return None
+    return Ending(_REASONS[body["reason"]], tuple(map(str, body.get("open", ()))), str(body.get("message", "")))
 
 
 def _time(text: str) -> datetime:

@@ -218,3 +218,11 @@ def _positive(body: Mapping[str, Any], field_name: str) -> int | None:
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"{field_name}: {value!r} must be a whole number of at least 1")
     return value
+
+
+def declared_hit_percent(workload: Mapping[str, Any]) -> float | None:
+    """Return the share of the prompt tokens that a workload repeats, in percent; None where a trace does not say."""
+    if "profile" not in workload:
+        return None
+    session = workload["profile"].get("session") or {}
+    return float(session.get("sharedPrefixPercent", 0))

@@ -17,12 +17,14 @@ from frontier_tuner.errors import MeasurementError
 from frontier_tuner.failures import classify_exit, start_timeout
 from frontier_tuner.load.options import LoadOptions
 from frontier_tuner.load.summary import LoadSummary, parse_summary
+from frontier_tuner.load.workload import declared_hit_percent
 from frontier_tuner.measurement import Load, Measurement
 from frontier_tuner.objectives import Objectives
 from frontier_tuner.plants import EngineFailedError
 from frontier_tuner.plants.processes import POLL_SECONDS, Process, free_port, loopback_address, wait_until
 from frontier_tuner.plants.prometheus import SCRAPE_SECONDS, LocalPrometheus, is_up
 from frontier_tuner.prometheus import Limits, PrometheusSource, Scope, evaluation_time, measure_rung
+from frontier_tuner.prometheus.ending import MIN_SCRAPES
 from frontier_tuner.trial import Failure
 
 NAMESPACE = "local"
@@ -51,7 +53,9 @@ class ProcessSettings:
         limits: When a window counts.
         start_timeout_seconds: For the engine to become ready.
         warm_up_seconds: Before each window.
-        duration_seconds: Length of each window.
+        duration_seconds: Longest length of each window.
+        precision_percent: Half of an interval, in percent of its value, at which a window ends before its time; 0 never
+            does.
         request_timeout_seconds: After this a request counts as failed.
         vocabulary: Prompt token ids are below this.
     """
@@ -69,16 +73,9 @@ class ProcessSettings:
     start_timeout_seconds: float = 1800.0
     warm_up_seconds: float = 30.0
     duration_seconds: float = 120.0
+    precision_percent: float = 0.0
     request_timeout_seconds: float = 120.0
     vocabulary: int = 2000
-
-
-def declared_hit_percent(workload: Mapping[str, Any]) -> float | None:
-    """Return the share of the prompt tokens that a workload repeats, in percent; None where a trace does not say."""
-    if "profile" not in workload:
-        return None
-    session = workload["profile"].get("session") or {}
-    return float(session.get("sharedPrefixPercent", 0))
 
 
 class ProcessPlant:
@@ -221,6 +218,9 @@ class ProcessEngine:
             summary=str(settings.directory / "summary.json"),
             timeout_seconds=settings.request_timeout_seconds,
             vocabulary=settings.vocabulary,
+            precision_percent=settings.precision_percent,
+            min_window_seconds=MIN_SCRAPES * SCRAPE_SECONDS,
+            min_requests=settings.limits.min_requests,
         )
 
     def _run_load(self, options: LoadOptions) -> None:

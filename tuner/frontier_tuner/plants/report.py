@@ -41,7 +41,16 @@ def print_rung(console: Console, measurement: Measurement) -> None:
         )
         return
     figures = ", ".join(f"{title} {_figure(measurement, name, factor)}" for title, name, factor in _COLUMNS)
-    console.print(f"  {measurement.load}: {figures}, {measurement.ok} requests", highlight=False, soft_wrap=True)
+    text = f"  {measurement.load}: {figures}, {measurement.ok} requests in {measurement.window.seconds:.3g} s"
+    console.print(f"{text}{_ended(measurement)}", highlight=False, soft_wrap=True)
+
+
+def _ended(measurement: Measurement) -> str:
+    """Return why a rung ended, where somebody looked."""
+    ended = measurement.ended
+    if ended is None or (ended.reason == "TimeUp" and not ended.open):
+        return ""
+    return f", {ended.reason}" + (f" (open: {', '.join(ended.open)})" if ended.open else "")
 
 
 def print_trials(console: Console, records: Sequence[TrialRecord], objectives: Objectives) -> None:

@@ -104,10 +104,12 @@ def process_settings(
         objectives=spec.to_objectives(),
         gpus=gpus,
         price_per_gpu_hour=float(spec.hardware.price_per_gpu_hour),
+        cached_input_percent=float(spec.hardware.cached_input_percent),
         limits=Limits(min_requests=spec.measurement.min_requests),
         start_timeout_seconds=spec.measurement.engine_start_timeout.total_seconds(),
         warm_up_seconds=spec.measurement.warm_up.total_seconds(),
         duration_seconds=spec.measurement.max_rung_duration.total_seconds(),
+        precision_percent=spec.measurement.precision_percent,
         vocabulary=_vocabulary(spec),
     )
 

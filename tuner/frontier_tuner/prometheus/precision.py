@@ -74,12 +74,14 @@ class Enough:
         reason: `Tight` (every interval is narrow enough, or decides its SLO), `TimeUp`, or `Continue`.
         open: Keys of the metrics that are not known well enough.
         message: The sentence a user reads.
+        lacks: What each of the open metrics lacks.
     """
 
     stop: bool
     reason: Literal["Tight", "TimeUp", "Continue"]
     open: tuple[str, ...]
     message: str
+    lacks: tuple[str, ...] = ()
 
 
 def enough(
@@ -109,10 +111,11 @@ def enough(
     if not lacking:
         message = f"after {elapsed_seconds:.3g} s {', '.join(wanted)} are known to {precision.percent:g} % or decided"
         return Enough(stop=True, reason="Tight", open=(), message=message)
-    still = "; ".join(f"{name}: {lack}" for name, lack in lacking.items())
+    lacks = tuple(f"{name}: {lack}" for name, lack in lacking.items())
+    still = "; ".join(lacks)
     if elapsed_seconds >= max_seconds:
-        return Enough(True, "TimeUp", tuple(lacking), f"the time of {max_seconds:g} s is up; {still}")
-    return Enough(False, "Continue", tuple(lacking), still)
+        return Enough(True, "TimeUp", tuple(lacking), f"the time of {max_seconds:g} s is up; {still}", lacks)
+    return Enough(False, "Continue", tuple(lacking), still, lacks)
 
 
 def _lack(estimate: Estimate | None, slo: SLO | None, precision: Precision) -> str:

@@ -44,6 +44,7 @@ class Scope:
             count them itself; None where it is not known.
         engine_since: When this engine began, where others had the same labels before it; None where none had. Another
             engine's last counts would else be taken for its own.
+        mismatches: Requested options that are known not to be in force, as sentences.
     """
 
     engine: Mapping[str, str]
@@ -55,6 +56,7 @@ class Scope:
     configuration: Mapping[str, object] | None = None
     declared_hit_percent: float | None = None
     engine_since: datetime | None = None
+    mismatches: tuple[str, ...] = ()
 
     @property
     def prices(self) -> Prices | None:
@@ -99,6 +101,7 @@ def measure_rung(
         client,
         configuration=scope.configuration,
         declared_hit_percent=scope.declared_hit_percent,
+        mismatches=scope.mismatches,
         slo_observations=_observations(client, objectives),
         slo_missed=_missed(client, objectives),
         missing=_missing(found, summary, objectives),
@@ -116,6 +119,7 @@ def _measurement(summary: LoadSummary, found: Found, evidence: Evidence, limits:
         failed=summary.failed,
         metrics={name: estimate for name, estimate in found.items() if isinstance(estimate, Estimate)},
         validity=judge(evidence, limits),
+        ended=summary.ended,
     )
 
 
