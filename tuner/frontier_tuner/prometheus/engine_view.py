@@ -36,6 +36,7 @@ FACTS = (
     "Running",
     "PrefixCacheHits",
     "PrefixCacheQueries",
+    "AcceptedByPosition",
 )
 _ANSWERED = 'finished_reason!="abort"'
 
