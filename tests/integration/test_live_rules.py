@@ -16,13 +16,14 @@ OBJECTIVES = Objectives(
     slos=(SLO("ttft", "TTFT", 95, maximum=0.5), SLO("speed", "UserTokensPerSecond", 5, minimum=20.0))
 )
 TTFT = {"0.1": 0.0, "0.25": 0.3, "0.5": 0.9, "1.0": 1.0, "+Inf": 1.0}
-PER_TOKEN = {"0.01": 0.0, "0.025": 0.5, "0.05": 1.0, "+Inf": 1.0}
+PER_TOKEN = {"0.01": 0.0, "0.025": 0.5, "0.05": 1.0, "0.075": 1.0, "+Inf": 1.0}
 HISTOGRAMS = {
     "vllm:time_to_first_token_seconds": TTFT,
     "vllm:inter_token_latency_seconds": PER_TOKEN,
     "vllm:e2e_request_latency_seconds": {"1.0": 0.5, "2.0": 1.0, "+Inf": 1.0},
     "vllm:request_time_per_output_token_seconds": PER_TOKEN,
 }
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 TOKENS, FINISHED, STARTED = "vllm:generation_tokens_total", "vllm:request_success_total", "process_start_time_seconds"
 SECONDS, INTERVAL = 120, 5
 
@@ -52,12 +53,29 @@ def series_of(pod, rate):
             yield f"{name}_bucket", {**engine, "le": edge}, lambda now, n=events * share: n * now
 
 
+def accepted_of(pod, held):
+    """Yield the drafted tokens of a pod that held, by position, at so many a second."""
+    for (owner, position), per_second in held.items():
+        if owner == pod:
+            labels = {"pod": pod, "engine": "0", "model_name": "m", "position": position}
+            yield ACCEPTED, labels, lambda now, n=per_second: n * now
+
+
 @pytest.fixture
 def measure(server, origin, request):
-    def one(change=None, drop=(), rates=(("a", 1.5), ("b", 1.0)), pods=("a", "b"), min_requests=200, end=SECONDS):
+    def one(
+        change=None,
+        drop=(),
+        rates=(("a", 1.5), ("b", 1.0)),
+        pods=("a", "b"),
+        min_requests=200,
+        end=SECONDS,
+        accepted=None,
+        objectives=OBJECTIVES,
+    ):
         written = []
         for pod, rate in rates:
-            for name, labels, value in series_of(pod, rate):
+            for name, labels, value in (*series_of(pod, rate), *accepted_of(pod, accepted or {})):
                 if name in drop or (pod, name) in drop:
                     continue
                 alter = (change or {}).get((pod, name), lambda _, number: number)
@@ -68,7 +86,7 @@ def measure(server, origin, request):
         server.write(*written)
         window = Window(datetime.fromtimestamp(origin, UTC), datetime.fromtimestamp(origin + end, UTC))
         with PrometheusSource(server.url) as source:
-            return measure_live(source, request.node.name, list(pods), window, OBJECTIVES, 4, 2.0, min_requests)
+            return measure_live(source, request.node.name, list(pods), window, objectives, 4, 2.0, min_requests)
 
     return one
 
@@ -108,6 +126,24 @@ def test_a_pod_that_joined_in_the_middle_counts_for_what_it_did(measure):
     measured = measure(joined, min_requests=100)
     assert measured.validity.valid, measured.validity
     assert 800 < measured.value("OutputTokensPerSecond") < 860
+
+
+def test_live_itl_is_per_token_where_engines_speculate(measure, server):
+    # Half of the steps bring one token and half bring three: a token comes alone with 1/4, in threes with 3/4.
+    objectives = Objectives(slos=(SLO("itl", "ITL", 95, maximum=0.025),))
+    held = {(pod, position): 200 * rate for pod, rate in (("a", 1.5), ("b", 1.0)) for position in "01"}
+    measured = measure(accepted=held, objectives=objectives)
+    assert measured.validity.valid, measured.validity
+    # Alone it takes 10 to 25 ms with 1/2 and 25 to 50 ms with 1/2; in threes a third of that.
+    want = {"ITL/95": 0.04, "ITL/50": 0.0109375, "ITLWithinSLO/95": 0.25 * 0.5 + 0.75}
+    assert {name: measured.value(name) for name in want} == pytest.approx(want, rel=1e-6)
+    assert measured.metrics["ITL/95"].query.startswith("histogram_quantile(0.8, ")
+    assert measured.metrics["ITL/50"].query.endswith(" / 3")
+    with PrometheusSource(server.url) as source:
+        for name in want:
+            estimate = measured.metrics[name]
+            assert source.query(estimate.query, measured.window.end) == Value(estimate.value), name
+            assert estimate.low <= estimate.value <= estimate.high, name
 
 
 def _names():

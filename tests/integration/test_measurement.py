@@ -27,15 +27,15 @@ OBJECTIVES = Objectives(
 CONFIGURATION = Configuration.of({"maxNumSeqs": 64})
 
 
-def make_settings(directory, **over):
+def make_settings(directory, flags=(), time_scale=4, **over):
     def command_line(configuration, host, port):
         arguments = ["--model", "Qwen/Qwen3-8B", "--served-model-name", "m", "--host", host, "--port", str(port)]
-        extra = ["--max-model-len", "4096", "--max-num-seqs", str(configuration["maxNumSeqs"])]
+        extra = ["--max-model-len", "4096", "--max-num-seqs", str(configuration["maxNumSeqs"]), *flags]
         return [sys.executable, "-m", "frontier_local.engine", *arguments, *extra]
 
     environment = {
         "FRONTIER_SIM_GPU": "NVIDIA-L40S",
-        "FRONTIER_SIM_TIME_SCALE": "4",
+        "FRONTIER_SIM_TIME_SCALE": str(time_scale),
         "FRONTIER_SIM_START_SECONDS": "0.1",
         "FRONTIER_SIM_FAULTS": json.dumps(over.pop("faults", {})),
     }
@@ -122,6 +122,31 @@ def test_a_rung_ends_once_it_is_known_well_enough_and_counts(engine):
     # Prometheus sees other scrapes than the load generator looks at its histograms.
     throughput = measured.metrics["OutputTokensPerSecond"]
     assert throughput.high - throughput.low <= 2 * 0.5 * throughput.value
+
+
+def test_live_itl_of_an_engine_that_speculates_is_what_its_clients_see(tmp_path):
+    # In real time, where steps last as long as the edges of the engine's histogram are apart.
+    flags = ["--speculative-config", json.dumps({"method": "ngram", "num_speculative_tokens": 3})]
+    with ProcessPlant(make_settings(tmp_path, flags, time_scale=1, duration_seconds=8.0)) as plant:
+        engine = plant.start(CONFIGURATION)
+        try:
+            seen = engine.measure(Load("Concurrency", 4), seed=1)
+            inner = Window(seen.window.start + timedelta(seconds=0.5), seen.window.end)
+            live = measure_live(plant.source, NAMESPACE, [ENGINE_POD], inner, OBJECTIVES, 2, 1.5, min_requests=10)
+            where = queries.matchers({"namespace": NAMESPACE, "pod": ENGINE_POD})
+            gaps = queries.Histogram("vllm:inter_token_latency_seconds").rate(where, Span(inner.seconds))
+            steps = plant.source.query(queries.quantile(0.5, gaps), inner.end).value
+            assert live.validity.valid, live.validity
+            for name in ("ITL/50", "ITL/95"):
+                estimate = live.metrics[name]
+                print(name, seen.value(name), estimate.low, estimate.value, estimate.high, steps)
+                assert plant.source.query(estimate.query, inner.end) == Value(estimate.value), name
+                assert estimate.low <= seen.value(name) <= estimate.high, name
+            # Steps are what the engine counts; half of the tokens take less than three quarters of a step.
+            assert seen.value("ITL/50") < 0.75 * steps
+            assert live.value("ITL/50") == pytest.approx(seen.value("ITL/50"), rel=0.3)
+        finally:
+            engine.stop()
 
 
 def test_a_pod_that_prometheus_does_not_know_makes_live_metrics_missing(plant, measured):

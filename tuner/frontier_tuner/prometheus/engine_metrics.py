@@ -77,6 +77,7 @@ TABLE: Mapping[str, EngineMetric] = {
         "counter",
         (Name("vllm:prefix_cache_hits_total", since="0.9.2"), Name("vllm:gpu_prefix_cache_hits_total", until="0.12")),
     ),
+    "AcceptedByPosition": EngineMetric("counter", (Name("vllm:spec_decode_num_accepted_tokens_per_pos_total"),)),
     "Preemptions": EngineMetric("counter", (Name("vllm:num_preemptions_total"),)),
 }
 """By fact. Token throughput always follows from a counter: the gauges of it that early versions had are gone."""

@@ -37,6 +37,7 @@ FACTS = (
     "Running",
     "PrefixCacheHits",
     "PrefixCacheQueries",
+    "AcceptedByPosition",
 )
 _ANSWERED = 'finished_reason!="abort"'
 

@@ -55,7 +55,7 @@ def estimate_quantile(
     value = NO_SERIES if asked is None else answered(asked.answer)
     if asked is None or isinstance(value, Unknown):
         return value if isinstance(value, Unknown) else NO_SERIES
-    ranks = quantile_ranks(fraction, _independent(reading, value, fraction, independent))
+    ranks = quantile_ranks(fraction, independent_of(reading, value, fraction, independent))
     (low, _), (_, high) = map(buckets.around, ranks)
     left, right = buckets.around(fraction)
     return Estimate(value, min(low, left, value), max(high, right, value), round(reading.n), asked.query)
@@ -76,14 +76,14 @@ def estimate_share(reading: HistogramReading, slo: SLO, independent: float) -> E
     if isinstance(share, Unknown):
         return share
     below, above = (count / buckets.total for count in buckets.bracket(slo.bound))
-    effective = _independent(reading, slo.bound, share, independent)
+    effective = independent_of(reading, slo.bound, share, independent)
     low, high = share_interval(min(share, below), effective)[0], share_interval(max(share, above), effective)[1]
     if slo.maximum is not None:
         return Estimate(share, low, high, round(reading.n), asked.query)
     return Estimate(1 - share, 1 - high, 1 - low, round(reading.n), f"1 - {asked.query}")
 
 
-def _independent(reading: HistogramReading, threshold: float, share: float, otherwise: float) -> float:
+def independent_of(reading: HistogramReading, threshold: float, share: float, otherwise: float) -> float:
     """Return how many independent observations a share at a threshold rests on, never more than there are."""
     if not reading.batches:
         return min(otherwise, reading.n)

@@ -1,6 +1,7 @@
 """Measures a window of real traffic on a set of pods from the engine's own histograms.
 
-Both sides of a canary are judged by it.
+Both sides of a canary are judged by it. Engines count gaps between steps; ITL is per token, as a client counts it: see
+`per_token`.
 """
 
 import math
@@ -18,6 +19,7 @@ from frontier_tuner.measurement import (
     Validity,
     Window,
     key,
+    within_slo,
 )
 from frontier_tuner.objectives import Objectives
 from frontier_tuner.prometheus import queries
@@ -28,14 +30,23 @@ from frontier_tuner.prometheus.engine_metrics import FINISHED, OUTPUT_TOKENS, na
 from frontier_tuner.prometheus.engine_view import EngineView, EngineWindow, Found, view_engines
 from frontier_tuner.prometheus.estimates import estimate_quantile, inverse, missing_sentences, percentiles, shares_of
 from frontier_tuner.prometheus.histograms import Unknown
+from frontier_tuner.prometheus.per_token import (
+    TokensPerStep,
+    estimate_token_quantile,
+    estimate_token_share,
+    locate,
+    tokens_per_step,
+)
 from frontier_tuner.prometheus.queries import Histogram, Span
-from frontier_tuner.prometheus.reader import HistogramReading, Reader
+from frontier_tuner.prometheus.reader import HistogramReading, Reader, share_query
 
 MIN_SCRAPES = 2
 """One scrape gives no rate: the pod's GPUs would count and its tokens would not."""
 MAX_GAP_SCRAPES = 5.0
 MAX_GAP_SHARE = 0.1
 MAX_FAILED_PERCENT = 5
+ONE_TOKEN = TokensPerStep((1.0,))
+"""Of engines that do not speculate."""
 
 
 @dataclass(frozen=True)
@@ -212,9 +223,63 @@ def _latencies(live: _Live, view: EngineView) -> Found:
             continue
         # Requests that share an engine step share its time.
         independent = reading.n / shared if metric == "ITL" else reading.n
+        tokens = _tokens(live, view, reading) if metric == "ITL" else ONE_TOKEN
+        if not tokens.single:
+            found.update(_per_token(live, view, reading, tokens, independent))
+            continue
         found.update({key(metric, p): estimate_quantile(reading, p, p / 100, independent) for p in wanted})
         found.update(shares_of(reading, metric, live.objectives, independent))
     found.update(_speeds(live, view))
+    return found
+
+
+def _tokens(live: _Live, view: EngineView, reading: HistogramReading) -> TokensPerStep:
+    """Return how many tokens the engines' steps brought; one each where they do not speculate."""
+    accepted, buckets = view.resolved.names.get("AcceptedByPosition"), reading.buckets
+    if accepted is None or isinstance(buckets, Unknown):
+        return ONE_TOKEN
+    window = live.window
+    samples = window.reader.source.vector(queries.rate_by("position", accepted, window.where, live.span), window.end)
+    held = {
+        int(place): sample.value
+        for sample in samples
+        if (place := sample.labels.get("position", "")).isdecimal() and math.isfinite(sample.value)
+    }
+    return tokens_per_step(buckets.total, [held[place] for place in sorted(held)])
+
+
+def _per_token(
+    live: _Live, view: EngineView, reading: HistogramReading, tokens: TokensPerStep, independent: float
+) -> Found:
+    """Return the time per token of engines whose steps bring several, as their clients see it."""
+    found: Found = {}
+    histogram, buckets = view.resolved.histograms["ITL"], reading.buckets
+    if isinstance(buckets, Unknown):
+        return found
+    reader, where = live.window.reader, live.window.where
+
+    def risen(matchers: str) -> str:
+        return histogram.rate(matchers, live.span)
+
+    for percentile in percentiles("ITL", live.objectives):
+        place = locate(buckets, tokens, percentile / 100)
+        if isinstance(place, Unknown):
+            found[key("ITL", percentile)] = place
+            continue
+        asked = reader.ask(queries.part_of(queries.quantile(place.fraction, risen(where)), place.tokens))
+        found[key("ITL", percentile)] = estimate_token_quantile(
+            reading, tokens, percentile / 100, place, asked, independent
+        )
+    for slo in live.objectives.slos:
+        if slo.metric != "ITL" or slo.maximum is None:
+            continue
+        shares = [(weight, share_query(buckets, k * slo.bound, risen, where)) for k, weight in tokens.parts]
+        known = [(weight, query) for weight, query in shares if query is not None]
+        if len(known) < len(shares):
+            continue
+        share = estimate_token_share(reading, slo, reader.ask(queries.weighted(known)), independent)
+        if isinstance(share, Estimate):
+            found[within_slo(slo.key)] = share
     return found
 
 

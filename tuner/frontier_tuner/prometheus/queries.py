@@ -95,6 +95,11 @@ def increase(name: str, where: str, span: Span, by: str = "") -> str:
     return f"{total}(max {_ONE} (increase({name}{{{where}}}{span})))"
 
 
+def rate_by(label: str, name: str, where: str, span: Span) -> str:
+    """Return the increase per second of a counter over all pods and ranks, one for each value of a label."""
+    return f"sum by ({label}) (max by ({', '.join((label, *IDENTITY))}) (rate({name}{{{where}}}{span})))"
+
+
 def final(name: str, where: str, span: Span) -> str:
     """Return the sum of the last values of a counter or gauge within a span."""
     return f"sum(max {_ONE} (last_over_time({name}{{{where}}}{span})))"
@@ -120,6 +125,16 @@ def share_at_most(le: str, buckets: Callable[[str], str], where: str) -> str:
 def native_share_at_most(bound: float, histogram: str) -> str:
     """Return the share of a native histogram's observations that are at or below a bound."""
     return f"histogram_fraction(-Inf, {bound!r}, {histogram})"
+
+
+def part_of(expression: str, parts: int) -> str:
+    """Return an expression divided by a whole number of parts."""
+    return expression if parts == 1 else f"{expression} / {parts}"
+
+
+def weighted(parts: Sequence[tuple[float, str]]) -> str:
+    """Return a sum of expressions, each times its weight."""
+    return " + ".join(f"{weight:.9g} * ({expression})" for weight, expression in parts)
 
 
 def peak(name: str, where: str, span: Span) -> str:

@@ -136,7 +136,7 @@ class Reader:
         shares = {
             threshold: self.ask(query)
             for threshold in thresholds
-            if (query := _share(buckets, threshold, buckets_of, where)) is not None
+            if (query := share_query(buckets, threshold, buckets_of, where)) is not None
         }
         return HistogramReading(buckets, asked, shares, scale=scale)
 
@@ -183,7 +183,8 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _share(buckets: Buckets, threshold: float, buckets_of: BucketsOf, where: str) -> str | None:
+def share_query(buckets: Buckets, threshold: float, buckets_of: BucketsOf, where: str) -> str | None:
+    """Return PromQL for the share of observations at or below a threshold; None where it is no edge of the buckets."""
     index = buckets.edge(threshold)
     if index is None:
         return None if buckets.labels else queries.native_share_at_most(threshold, buckets_of(where))
