@@ -193,22 +193,22 @@ def test_rules_read_no_more_than_they_say(model, gpu, entries):
     assert tuple(judged) == space.configurations()
 
 
-def test_ten_thousand_configurations_take_a_moment_and_are_remembered():
+def test_ten_thousand_configurations_are_remembered_and_looked_up_faster_than_found():
     entries = [
         Restriction("maxNumSeqs", values=(16, 32, 64, 128, 256, 512)),
         Restriction("gpuMemoryUtilizationPercent", values=(85, 90)),
     ]
     facts, gpu = model_facts("deepseek-ai/DeepSeek-V3"), gpu_facts("NVIDIA-B200")
 
-    begin = time.perf_counter()
+    begin = time.process_time()
     space = build_space(facts, gpu, 8, ["a", "b"], 8, entries, max_model_len=8192)
     assert space.size > 10_000
-    assert time.perf_counter() - begin < 2
+    found = time.process_time() - begin
     assert build_space(facts, gpu, 8, ["a", "b"], 8, entries, max_model_len=8192) is space
 
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert all(configuration in space for configuration in space.configurations())
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < found
 
 
 def test_one_and_true_are_not_one_request():
