@@ -205,6 +205,7 @@ def _measured(
         summary = parse_summary(pod.last_words)
     except MeasurementError as error:
         return replace(view, state="Failed", message=str(error))
+    profile = spec.workload.profile
     request = RungRequest(
         namespace=job["metadata"]["namespace"],
         engine_pod=trial["metadata"]["name"],
@@ -214,7 +215,7 @@ def _measured(
         pricing=_pricing(spec, int(trial["spec"]["gpus"])),
         min_requests=spec.measurement.min_requests,
         configuration=journal.decode_configuration(trial["spec"]["configuration"]),
-        declared_hit_percent=declared_hit_percent(spec.workload.resolve()),
+        declared_hit_percent=declared_hit_percent({"profile": profile.resolve()}) if profile is not None else None,
         mismatches=_not_as_asked(trial, owned),
     )
     try:
