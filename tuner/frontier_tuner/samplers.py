@@ -11,10 +11,11 @@ import optuna
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.search.sampler import FrontierSampler
 from frontier_tuner.space import SearchSpace
 
 FRONTIER = "Frontier"
-"""The project's own search, which is no sampler of Optuna's."""
+"""The project's own search on whole curves, which is no sampler of Optuna's."""
 
 
 def _tpe(seed: int) -> BaseSampler:
@@ -35,7 +36,18 @@ def _nsgaii(seed: int) -> BaseSampler:
     return NSGAIISampler(seed=seed, population_size=POPULATION)
 
 
-SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {"TPE": _tpe, "Random": _random, "GP": _gp, "NSGAII": _nsgaii}
+def _frontier(seed: int) -> BaseSampler:
+    return FrontierSampler(seed=seed, n_startup_trials=0)
+
+
+SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
+    "TPE": _tpe,
+    "Random": _random,
+    "GP": _gp,
+    "NSGAII": _nsgaii,
+    "FrontierSampler": _frontier,
+}
+"""The samplers that a study can be given by name; `FrontierSampler` sees of each trial what Optuna's are told."""
 POPULATION = 16
 """Trials of a generation: as few as still make one, because trials are dear."""
 

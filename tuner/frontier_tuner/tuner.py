@@ -116,7 +116,7 @@ def propose(
         budget: What may be spent.
         spent_seconds: Seconds since the study began.
         seed: The study's seed.
-        sampler: `Frontier`, or one of Optuna's: `TPE`, `Random`, `GP`, `NSGAII`.
+        sampler: `Frontier`, or one that is asked through Optuna: one of `samplers.SAMPLERS`.
         max_failed: So many failed or infeasible trials in a row end the study.
         prior: What is expected of configurations, for `Frontier`; None where nothing is.
         loads: The ladder; empty takes the loads that were measured.

@@ -111,7 +111,7 @@ def quiet() -> Iterator[None]:
     optuna.logging.set_verbosity(before)
 
 
-@pytest.mark.parametrize("name", ["random", "tpe", "nsga2"])
+@pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "frontier-sampler"])
 def test_a_method_spends_its_starts_on_different_engines_and_repeats_itself(tmp_path, name):
     table = grid(tmp_path)
     logs = []

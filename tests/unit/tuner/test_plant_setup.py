@@ -2,6 +2,9 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
+from frontier_tuner.errors import TunerError
 from frontier_tuner.failures import classify_exit
 from frontier_tuner.plants.processes import Process
 from frontier_tuner.plants.setup import process_settings, read_spec
@@ -30,6 +33,14 @@ def test_the_files_of_a_claim_are_below_the_directory_of_models(tmp_path, monkey
 def test_the_engine_gets_the_variables_of_the_spec(tmp_path):
     environment = process_settings(read_spec(EXAMPLE), tmp_path, "engine").environment
     assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "0|1"
+
+
+def test_a_directory_that_takes_no_files_is_named_before_an_engine_starts(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TunerError, match=r"file/logs cannot hold the logs: Not a directory; name a directory that"):
+        process_settings(read_spec(EXAMPLE), tmp_path / "file" / "logs", "engine")
+    process_settings(read_spec(EXAMPLE), tmp_path / "new" / "logs", "engine")
+    assert (tmp_path / "new" / "logs").is_dir()
 
 
 def test_a_cause_that_stands_far_above_the_end_of_an_engines_words_is_found(tmp_path):

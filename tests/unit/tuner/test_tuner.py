@@ -50,7 +50,7 @@ def test_the_baseline_comes_first():
     assert answer.reason.startswith("Baseline")
 
 
-@pytest.mark.parametrize("sampler", ["Frontier", "TPE", "Random", "NSGAII"])
+@pytest.mark.parametrize("sampler", ["Frontier", "TPE", "Random", "NSGAII", "FrontierSampler"])
 def test_every_valid_configuration_is_proposed_once_and_then_the_space_is_exhausted(sampler):
     journal, stop = study(50, sampler=sampler)
     assert {record.configuration for record in journal} == set(SPACE.configurations())

@@ -21,6 +21,7 @@ from frontier_tuner.bench.climb import climb, levels_of
 from frontier_tuner.bench.flat import FlatSpace
 from frontier_tuner.bench.goal import GoalError
 from frontier_tuner.predict import Floats, Prediction
+from frontier_tuner.search.sampler import FrontierSampler
 
 OPENING = 10
 """Trials before a sampler learns, Optuna's own default: candidates at random, or picks of the prior."""
@@ -59,6 +60,11 @@ def botorch(seed: int) -> BaseSampler:
 
     made: BaseSampler = integration.BoTorchSampler(constraints_func=constraints, n_startup_trials=OPENING, seed=seed)
     return made
+
+
+def frontier(seed: int) -> BaseSampler:
+    """Return this project's sampler for Optuna studies; here it sees what the others see, one value of a start."""
+    return FrontierSampler(seed=seed, n_startup_trials=OPENING)
 
 
 def run_random(arena: Arena, seed: int, starts: int) -> None:

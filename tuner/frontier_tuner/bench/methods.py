@@ -47,6 +47,7 @@ METHODS: Mapping[str, Entry] = {
     "gp": Entry("Optuna's GPSampler", sampler="gp", needs=("torch", "scipy")),
     "nsga2": Entry("Optuna's NSGA-II", sampler="nsga2"),
     "botorch": Entry("BoTorch by Optuna's integration", sampler="botorch", needs=("torch", "botorch")),
+    "frontier-sampler": Entry("the tuner's sampler for Optuna, told one value of each start", sampler="frontier"),
     "prior": Entry("the prior's ranking alone", function="run_prior", prior=True),
     "tpe+prior": Entry("TPE, its opening picked by the prior", function="run_opened", sampler="tpe", prior=True),
 }

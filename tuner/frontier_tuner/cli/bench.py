@@ -15,7 +15,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     from frontier_tuner.bench.methods import METHODS  # noqa: PLC0415 - see the package
 
     for name, entry in METHODS.items():
-        click.echo(f"{name:10} {entry.summary}")
+        click.echo(f"{name:16} {entry.summary}")
     context.exit()
 
 

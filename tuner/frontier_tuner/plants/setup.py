@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,10 @@ def process_settings(
         models: Where the files of `pvc://CLAIM/PATH` are, without the claim's name; None for `/models`, as in a pod.
 
     Raises:
-        TunerError: The workload has no lengths of its own, or they cannot be read on this machine.
+        TunerError: The workload has no lengths of its own, or they cannot be read on this machine, or the directory
+            takes no files.
     """
+    _check_writable(directory)
     prefix = (
         shlex.split(engine_command) if engine_command else [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     )
@@ -112,6 +115,18 @@ def process_settings(
         precision_percent=spec.measurement.precision_percent,
         vocabulary=_vocabulary(spec),
     )
+
+
+def _check_writable(directory: Path) -> None:
+    """Raise before an engine is started where its logs could not be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise TunerError(
+            f"{directory} cannot hold the logs: {error.strerror}; name a directory that takes files"
+        ) from error
 
 
 def _vocabulary(spec: StudySpec) -> int:
