@@ -170,14 +170,17 @@ def run(bench, manifest):
     )
     assert "run 9 replicas" in stalled["message"]
     assert not bench.trials()
-    bench.traffic(rate=RATE, seconds=150)
     (incumbent,) = bench.all("deployments")
     name = f"deployment/{incumbent['metadata']['name']}"
     bench.kubectl("scale", "-n", bench.namespace, name, f"--replicas={REPLICAS}")
+    eventually(
+        lambda: bench.all("deployments")[0]["status"].get("readyReplicas") == REPLICAS, 180, "the replicas serve"
+    )
+    bench.traffic(rate=RATE, seconds=150)
     api = client.CoreV1Api(config.new_client_from_config(str(bench.cluster.kubeconfig)))
     with Departures(api, bench.namespace) as departures:
-        baseline = eventually(lambda: finished(bench, 0), 120, "the incumbent's own configuration is measured")
-        candidate = eventually(lambda: finished(bench, 1), 90, "the slow configuration ends")
+        baseline = eventually(lambda: finished(bench, 0), 180, "the incumbent's own configuration is measured")
+        candidate = eventually(lambda: finished(bench, 1), 120, "the slow configuration ends")
         returned = eventually(lambda: departures.seen.get(candidate["metadata"]["name"]), 20, "its engine goes")
         return baseline, candidate, returned, users_done(bench)
 
