@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from frontier_tuner.configuration import Configuration
+from frontier_tuner.load.learned import Learned
 from frontier_tuner.load.summary import LoadSummary
 from frontier_tuner.measurement import Measurement, Window
 from frontier_tuner.objectives import Objectives
@@ -107,7 +108,7 @@ class LiveRequest:
 
 
 class Metrics(Protocol):
-    """Asks Prometheus about windows; both raise MeasurementError where it does not answer."""
+    """Asks Prometheus about windows; all raise MeasurementError where it does not answer."""
 
     def rung(self, request: RungRequest) -> Measurement:
         """Return what Prometheus says of a load Job's window."""
@@ -115,6 +116,14 @@ class Metrics(Protocol):
 
     def live(self, request: LiveRequest) -> Measurement:
         """Return what Prometheus says of live traffic."""
+        ...
+
+    def learn(self, namespace: str, pods: tuple[str, ...], window_seconds: float) -> Learned:
+        """Return the workload that these pods have seen in the last seconds.
+
+        Raises:
+            TooFewRequestsError: They have seen too little of it.
+        """
         ...
 
 

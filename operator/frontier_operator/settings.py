@@ -1,8 +1,10 @@
 """Settings of the operator's process, from environment variables with the prefix `FRONTIER_`."""
 
+import re
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from frontier_operator.api.policy import Policy
@@ -14,6 +16,11 @@ class Settings(BaseSettings):
     Attributes:
         prometheus_url: Base address of the Prometheus that scrapes engines and load generators.
         prometheus_token_file: File with a bearer token for it; read anew for every request, because tokens rotate.
+        prometheus_user: User for it; needs `prometheus_password_file` and excludes a token.
+        prometheus_password_file: File with that user's password; read anew for every request.
+        prometheus_client_certificate_file: File with a certificate for mutual TLS.
+        prometheus_client_key_file: File with that certificate's key.
+        prometheus_tenant: Value of the header `X-Scope-OrgID`, which Mimir, Cortex and Thanos' receivers ask for.
         prometheus_ca_file: File with the certificates to trust for it instead of the system's.
         scrape_seconds: How often that Prometheus scrapes engines and load generators.
         namespaces: Comma-separated namespaces to serve; empty for all.
@@ -32,8 +39,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FRONTIER_", frozen=True)
 
-    prometheus_url: str = "http://prometheus-operated.monitoring.svc:9090"
+    prometheus_url: str = Field(default="http://prometheus-operated.monitoring.svc:9090", pattern=r"^https?://[^\s/]+")
     prometheus_token_file: Path | None = None
+    prometheus_user: str = ""
+    prometheus_password_file: Path | None = None
+    prometheus_client_certificate_file: Path | None = None
+    prometheus_client_key_file: Path | None = None
+    prometheus_tenant: str = ""
     prometheus_ca_file: Path | None = None
     scrape_seconds: float = Field(default=5.0, gt=0)
     namespaces: str = ""
@@ -48,6 +60,26 @@ class Settings(BaseSettings):
     allowed_arguments: str = ""
     allowed_service_accounts: str = ""
     allow_privileged: bool = False
+
+    @model_validator(mode="after")
+    def _access(self) -> Self:
+        user, password = bool(self.prometheus_user), self.prometheus_password_file is not None
+        if user != password:
+            missing = "FRONTIER_PROMETHEUS_PASSWORD_FILE" if user else "FRONTIER_PROMETHEUS_USER"
+            raise ValueError(f"{missing} is not set: a user and the file with the password belong together")
+        if user and self.prometheus_token_file is not None:
+            raise ValueError("FRONTIER_PROMETHEUS_USER and FRONTIER_PROMETHEUS_TOKEN_FILE are both set: unset one")
+        if (self.prometheus_client_certificate_file is None) != (self.prometheus_client_key_file is None):
+            raise ValueError(
+                "FRONTIER_PROMETHEUS_CLIENT_CERTIFICATE_FILE and FRONTIER_PROMETHEUS_CLIENT_KEY_FILE belong together: "
+                "set both or neither"
+            )
+        if not re.fullmatch(r"[\x21-\x7e]*", self.prometheus_tenant):
+            raise ValueError(
+                f"FRONTIER_PROMETHEUS_TENANT {self.prometheus_tenant!r} does not fit into a header: "
+                "give printable ASCII without blanks"
+            )
+        return self
 
     @property
     def namespace_list(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def build(settings: Settings) -> Context:
         clock=clock,
         objects=objects,
         logs=objects,
-        metrics=PrometheusMetrics(_prometheus(settings), clock, settings.scrape_seconds),
+        metrics=PrometheusMetrics(prometheus_of(settings), clock, settings.scrape_seconds),
         events=KubeEvents(objects, clock),
     )
     tunables = Tunables(
@@ -47,11 +47,17 @@ def build(settings: Settings) -> Context:
     return Context(settings, Loops(Reconciler(ports, tunables, load, settings.policy)))
 
 
-def _prometheus(settings: Settings) -> PrometheusSource:
+def prometheus_of(settings: Settings) -> PrometheusSource:
+    """Return the Prometheus that the settings name, with all that it asks for before it answers."""
+    certificate, key = settings.prometheus_client_certificate_file, settings.prometheus_client_key_file
+    password = settings.prometheus_password_file
     return PrometheusSource(
         settings.prometheus_url,
         bearer_token_file=settings.prometheus_token_file,
+        basic_auth=None if password is None else (settings.prometheus_user, password),
+        client_certificate=None if certificate is None or key is None else (certificate, key),
         ca_file=settings.prometheus_ca_file,
+        tenant=settings.prometheus_tenant or None,
     )
 
 

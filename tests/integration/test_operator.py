@@ -1,6 +1,7 @@
 """The whole operator on a real API server, a real Prometheus and simulated engines."""
 
 import itertools
+import json
 from copy import deepcopy
 
 import pytest
@@ -309,3 +310,41 @@ def test_a_gitops_tool_sees_no_difference_107(bench):
     difference = bench.kubectl("diff", "-n", bench.namespace, "-f", "-", stdin=text, check=False)
 
     assert difference == ""
+
+
+def test_a_workload_is_learned_from_live_traffic_once_and_outlives_the_operator(bench):
+    asked = deployment()
+    asked["spec"]["workload"] = {"fromMetrics": {"window": "1h"}}
+    bench.apply(asked)
+
+    def reason():
+        return condition(bench.get("infd"), "Converged").get("reason") == "InsufficientSamples"
+
+    eventually(reason, 60, "the operator says that it has seen too little traffic")
+    assert "or give spec.workload.profile" in condition(bench.get("infd"), "Converged")["message"]
+    assert bench.trials() == []
+
+    bench.traffic(rate=20, seconds=120)
+    learned = eventually(
+        lambda: bench.get("infd")["status"]["study"].get("workload"), 90, "a workload is learned from the traffic"
+    )
+    assert learned["requests"] >= 100
+    for name, tokens in (("inputTokens", 64), ("outputTokens", 8)):
+        # Lengths are known by the engine's buckets: 1, 2, 5, 10, 20, 50, 100, ...
+        held = [bucket for bucket in learned[name] if bucket["weight"]]
+        mean = sum(bucket["upTo"] * bucket["weight"] for bucket in held) / sum(bucket["weight"] for bucket in held)
+        assert mean == pytest.approx(tokens, rel=0.35), learned[name]
+
+    def load():
+        jobs = bench.all("jobs")
+        return jobs[0]["spec"]["template"]["spec"]["containers"][0]["args"] if jobs else None
+
+    arguments = eventually(load, 60, "a load Job runs")
+    sent = json.loads(arguments[arguments.index("--workload") + 1])["profile"]
+    assert sent["inputTokens"] == {"histogram": learned["inputTokens"]}
+
+    kill_operator(bench.cluster)
+    eventually(bench.finished, 90, "a trial ends under the new operator")
+    study = bench.get("infd")["status"]["study"]
+    assert study["workload"] == learned
+    assert {trial["spec"]["fingerprint"] for trial in bench.trials()} == {study["fingerprint"]}

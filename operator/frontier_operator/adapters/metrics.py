@@ -4,7 +4,9 @@ from datetime import timedelta
 
 from frontier_operator.ports import Clock, LiveRequest, RungRequest
 from frontier_tuner.errors import MeasurementError
+from frontier_tuner.load.learned import LENGTHS_AND_RATE, Learned, TooFewRequestsError, learn, learning_queries
 from frontier_tuner.measurement import Measurement, Window
+from frontier_tuner.prometheus import queries
 from frontier_tuner.prometheus.live import measure_live
 from frontier_tuner.prometheus.rung import Scope, evaluation_time, measure_rung
 from frontier_tuner.prometheus.source import MetricsSource
@@ -61,3 +63,18 @@ class PrometheusMetrics:
             price_per_gpu_hour=request.pricing.price_per_gpu_hour,
             min_requests=request.min_requests,
         )
+
+    def learn(self, namespace: str, pods: tuple[str, ...], window_seconds: float) -> Learned:
+        """Return the workload that these pods have seen in the last seconds."""
+        now = self._clock.now()
+        problem = queries.window_problem(window_seconds, self._scrape_seconds)
+        if problem is not None:
+            raise TooFewRequestsError(problem)
+        wanted = learning_queries(namespace, pods, window_seconds)
+        # The course over a day is dear to ask for: first it must be known that there is something to learn.
+        answers = {name: self._source.vector(wanted.pop(name), now) for name in LENGTHS_AND_RATE}
+        if not answers["inputBuckets"]:
+            raise MeasurementError("the engines that serve have no histogram of prompt lengths in Prometheus")
+        learn(answers)
+        answers |= {name: self._source.vector(query, now) for name, query in wanted.items()}
+        return learn(answers)

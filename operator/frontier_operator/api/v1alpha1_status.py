@@ -201,6 +201,28 @@ class TrialCounts(Status):
     pruned: int = 0
 
 
+class LengthBucketStatus(Status):
+    """One bucket of a histogram of lengths."""
+
+    up_to: int = Field(ge=1)
+    weight: int = Field(ge=0)
+
+
+class LearnedWorkloadStatus(Status):
+    """The workload that was learned for the study from the incumbent's own metrics."""
+
+    learned_at: datetime
+    window: str
+    requests: int = Field(ge=0)
+    request_rate: DecimalText
+    busy_rate: DecimalText
+    burstiness: DecimalText | None = None
+    shared_prefix_percent: int = Field(0, ge=0, le=99)
+    input_tokens: tuple[LengthBucketStatus, ...] = ()
+    output_tokens: tuple[LengthBucketStatus, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class StudyStatus(Status):
     """The study that belongs to the present spec."""
 
@@ -213,6 +235,7 @@ class StudyStatus(Status):
     started_at: datetime | None = None
     stop: str | None = None
     stop_message: str | None = None
+    workload: LearnedWorkloadStatus | None = None
 
 
 class RatioStatus(Status):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from frontier_operator.api import names
 from frontier_operator.api.policy import Policy
 from frontier_operator.api.v1alpha1 import FieldError, InferenceDeploymentSpec, parse
+from frontier_operator.app.learning import observe_workload
 from frontier_operator.app.watching import watch
 from frontier_operator.core import views
 from frontier_operator.core.observation import LoadView, Observation, PodView, ServingView, TrialView, Tunables
@@ -80,6 +81,8 @@ def observe(manifest: Manifest, ports: Ports, tunables: Tunables, policy: Policy
     if spec is None or space is None:
         stale = [_trial(item, owned, None, ports) for item in owned.trials]
         return replace(observation, stale_trials=tuple(stale))
+    observation = observe_workload(observation, ports)
+    spec = observation.spec or spec
     trials = [_trial(item, owned, spec, ports) for item in owned.trials]
     current = sorted((t for t in trials if t.fingerprint == study), key=lambda t: t.number)
     stale = [t for t in trials if t.fingerprint != study and not (t.finished and t.engine is None and not t.loads)]
@@ -205,7 +208,8 @@ def _measured(
         summary = parse_summary(pod.last_words)
     except MeasurementError as error:
         return replace(view, state="Failed", message=str(error))
-    profile = spec.workload.profile
+    unlearned = spec.workload.from_metrics is not None
+    declared = None if unlearned else declared_hit_percent(spec.workload.resolve())
     request = RungRequest(
         namespace=job["metadata"]["namespace"],
         engine_pod=trial["metadata"]["name"],
@@ -215,7 +219,7 @@ def _measured(
         pricing=_pricing(spec, int(trial["spec"]["gpus"])),
         min_requests=spec.measurement.min_requests,
         configuration=journal.decode_configuration(trial["spec"]["configuration"]),
-        declared_hit_percent=declared_hit_percent({"profile": profile.resolve()}) if profile is not None else None,
+        declared_hit_percent=declared,
         mismatches=_not_as_asked(trial, owned),
     )
     try:

@@ -1,5 +1,7 @@
 """The decision of one pass: total, pure, and the same for the same observation."""
 
+from dataclasses import replace
+
 from frontier_operator.api import conditions as reasons
 from frontier_operator.core.decision import Decision, RolloutState
 from frontier_operator.core.observation import Observation
@@ -24,7 +26,7 @@ def decide(observation: Observation) -> Decision:
         ]
         return Decision(tuple(ended), reasons.INVALID_SPEC, sentences, tunables.idle_seconds)
     state = initial_state(observation, observation.space.baseline)
-    study = decide_study(observation, state.incumbent, may_begin=_may_begin(observation, state))
+    study = _study(observation, state)
     rollout = decide_rollout(observation, state, study.state)
     busy = rollout.state.candidate is not None or _open_trials(observation) or _settling(observation, rollout.state)
     busy = busy or bool(study.actions) or not study.state.stop
@@ -41,6 +43,14 @@ def decide(observation: Observation) -> Decision:
         rollout=rollout.state,
         study=study.state,
     )
+
+
+def _study(observation: Observation, state: RolloutState) -> StudyStep:
+    serves, unlearned = _may_begin(observation, state), observation.unlearned
+    study = decide_study(observation, state.incumbent, may_begin=serves and unlearned is None)
+    if unlearned is None or not serves or study.state.reason == reasons.SUSPENDED:
+        return study
+    return replace(study, state=replace(study.state, reason=unlearned[0], message=unlearned[1]))
 
 
 def _headline(study: StudyStep, reason: str, message: str) -> tuple[str, str]:

@@ -211,6 +211,8 @@ class Observation:
         service: Whether the stable Service is there and belongs to the object.
         live: Live windows by revision, where they were asked for.
         live_errors: Why a live window is unknown, by revision.
+        learned: The learned workload as `status.study.workload` holds or is to hold it, or None.
+        unlearned: Reason and sentence while trials wait for a workload to be learned, or None.
         tunables: Time limits.
     """
 
@@ -232,6 +234,8 @@ class Observation:
     service: Literal["Missing", "Ours", "Foreign"] = "Missing"
     live: Mapping[str, Measurement] = field(default_factory=dict)
     live_errors: Mapping[str, str] = field(default_factory=dict)
+    learned: Mapping[str, Any] | None = None
+    unlearned: tuple[str, str] | None = None
 
     def serving_of(self, revision: str) -> ServingView | None:
         """Return the Deployment of a revision, or None."""

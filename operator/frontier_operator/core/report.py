@@ -221,6 +221,8 @@ def _study(observation: Observation, decision: Decision) -> dict[str, Any]:
     }
     if any(trial.record is not None for trial in observation.trials):
         study["startNoisePercent"] = f"{decision.study.noise.start * 100:.2f}"
+    if observation.learned is not None:
+        study["workload"] = dict(observation.learned)
     if observation.trials:
         study["startedAt"] = rfc3339(min(trial.created for trial in observation.trials))
     if decision.study.frontier and observation.spec is not None:

@@ -30,6 +30,14 @@ _ARRIVALS = "vllm:time_to_first_token_seconds_count"
 _LENGTHS = {"input": "vllm:request_prompt_tokens", "output": "vllm:request_generation_tokens"}
 
 
+LENGTHS_AND_RATE = ("inputBuckets", "outputBuckets", "requestRate")
+"""The answers by which `learn` knows whether there is enough to learn from; without the others it takes defaults."""
+
+
+class TooFewRequestsError(MeasurementError):
+    """Fewer requests were seen than a workload is learned from."""
+
+
 def learning_queries(namespace: str, pods: Sequence[str], window_seconds: float) -> dict[str, str]:
     """Return PromQL by the name under which `learn` takes its answer; all are for the time at the window's end.
 
@@ -107,14 +115,14 @@ def learn(answers: Mapping[str, Sequence[Sample]], max_tokens: int | None = None
             bucket's edge.
 
     Raises:
-        MeasurementError: Lengths or rate are unknown, or fewer than `MIN_REQUESTS` requests were seen; the message says
-            which, and that a profile can be given instead.
+        TooFewRequestsError: Lengths or rate are unknown, or fewer than `MIN_REQUESTS` requests were seen; the
+            message says which, and that a profile can be given instead.
     """
     rate = _number(answers, "requestRate")
     counts = {name: _counts(answers, f"{name}Buckets", max_tokens) for name in _LENGTHS}
     requests = round(min(sum(count for _, count in buckets) for buckets in counts.values()))
     if rate is None or requests < MIN_REQUESTS:
-        raise MeasurementError(
+        raise TooFewRequestsError(
             f"a workload is learned from at least {MIN_REQUESTS} requests, and {requests} were seen: "
             "look back further with workload.fromMetrics.window, or give workload.profile"
         )
