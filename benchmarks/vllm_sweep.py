@@ -46,7 +46,8 @@ def main() -> None:
     options = parse()
     # A kill must go through the plant's exit, or an engine would be left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-    spec = read_spec(options.spec)
+    # All starts are for the search: what measures finalists again finds nothing new.
+    spec = read_spec(options.spec, finalists=0)
     options.results.mkdir(parents=True, exist_ok=True)
     files = Files(options.results / "sweep.jsonl", options.results / "tune.jsonl")
     if not options.compare:
