@@ -32,7 +32,7 @@ from frontier_tuner.measurement import ITL, TTFT, key
 from frontier_tuner.plants import report
 from frontier_tuner.plants.process import ProcessPlant
 from frontier_tuner.plants.setup import process_settings, read_spec
-from frontier_tuner.plants.study import Progress, read_journal, run_study, select_from
+from frontier_tuner.plants.study import Progress, choice_from, read_journal, run_study
 from frontier_tuner.plants.trials import Assignment, run_trial
 from frontier_tuner.spec import StudySpec
 from frontier_tuner.study import fingerprint, ladder_of, space_of
@@ -149,7 +149,7 @@ def compare(spec: StudySpec, files: Files, path: Path) -> None:
     seen = [point for point in everything if point.configuration in tried]
     print_frontier("Frontier of the sweep, by values", frontier(everything, noise=None), tried)
     print_frontier("Frontier of frontier tune, by its own measurements", frontier(own, noise=None), tried)
-    chosen = select_from(spec, tuned).point
+    chosen = choice_from(spec, tuned).selection.point
     figures = {
         "configurations": space.size,
         "swept": len(swept),

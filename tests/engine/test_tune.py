@@ -56,7 +56,8 @@ def tuned(vllm_image, model, tmp_path_factory):
         pytest.skip("no prometheus; `frontier-local assets` finds or builds it")
     directory = tmp_path_factory.mktemp("tune")
     (directory / "study.yaml").write_text(yaml.safe_dump(reduced()))
-    command = [Path(sys.executable).parent / "frontier", "tune", "study.yaml", "--starts", str(STARTS), "--finalists", "0"]
+    command = [Path(sys.executable).parent / "frontier", "tune", "study.yaml", "--starts", str(STARTS)]
+    command += ["--finalists", "0"]
     command += ["--journal", "journal.jsonl", "--work", "work", "--models", model.parent]
     command += ["--engine-command", " ".join(vllm_image.entrypoint)]
     environment = {"PATH": f"{prometheus.path.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(directory)}
