@@ -9,7 +9,7 @@ from frontier_tuner.load.summary import LoadSummary
 from frontier_tuner.measurement import Load
 from frontier_tuner.prometheus.evidence import Evidence, Limits
 from frontier_tuner.prometheus.steadiness import Steadiness
-from frontier_tuner.prometheus.validity import judge, violations
+from frontier_tuner.prometheus.validity import check_cache, judge, violations
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SUMMARY = LoadSummary(
@@ -173,3 +173,21 @@ def test_the_first_rule_decides_and_the_others_are_there_to_be_asked():
     evidence = replace(GOOD, engine_resets=1, hit_percent=50.0)
     assert judge(evidence, Limits()).check == "CounterReset"
     assert [validity.check for validity in violations(evidence, Limits())] == ["CounterReset", "WarmCache"]
+
+
+@pytest.mark.parametrize(
+    ("hits", "concurrency", "sent", "check"),
+    [
+        # 100 * sqrt(0.474 * 0.526 * 2 * 8) / 36 is 5.5 percent, and a twelfth of it in a window twelve times as long.
+        (49.3, 8, 36, ""),
+        (53.8, 8, 36, ""),
+        (54.0, 8, 36, "WarmCache"),
+        (48.8, 8, 432, ""),
+        (49.3, 8, 432, "WarmCache"),
+    ],
+)
+def test_case_54_requests_at_the_ends_of_a_short_window_are_no_warm_cache(hits, concurrency, sent, check):
+    summary = replace(SUMMARY, load=Load("Concurrency", concurrency), sent=sent, ok=sent)
+    evidence = replace(GOOD, summary=summary, hit_percent=hits, declared_hit_percent=47.4)
+    found = check_cache(evidence, Limits())
+    assert (found.check if found else "") == check
