@@ -5,7 +5,7 @@ import pytest
 from frontier_tuner.engines.vllm import CATALOGUE, build_space, gpus, tensor_parallel_sizes
 from frontier_tuner.engines.vllm_catalogue import FEATURES
 from frontier_tuner.engines.vllm_memory import GIB, kv_tokens, memory_fit, memory_plan
-from frontier_tuner.engines.vllm_observed import learned_rules, not_in_force
+from frontier_tuner.engines.vllm_observed import learned_rules
 from frontier_tuner.engines.vllm_rules import Surroundings, rules
 from frontier_tuner.engines.vllm_shapes import redundant_experts, stage_layers
 from frontier_tuner.engines.vllm_versions import quantization_capability
@@ -180,16 +180,6 @@ def test_case_16_a_cache_of_16_bits_has_the_models_format():
     assert "bfloat16 does not go with a model in float16" in problems_of(args=["--dtype", "half"], **asked)
     assert "a model in float16" in problems_of(gpu="Tesla-V100-SXM2-32GB", **asked)
     assert space_of(**asked).size > 0
-
-
-def test_case_17_an_option_that_is_not_in_force_is_told():
-    asked = make_configuration(kvCacheDtype="fp8", enablePrefixCaching=True, gpuMemoryUtilizationPercent=90)
-    labels = {"cache_dtype": "auto", "enable_prefix_caching": "True", "gpu_memory_utilization": "0.9", "engine": "0"}
-
-    assert not_in_force(asked, labels) == ("kvCacheDtype fp8 is not in force: the engine says cache_dtype auto",)
-    assert not_in_force(asked, labels | {"cache_dtype": "fp8_e4m3"}) == ()
-    assert not_in_force(asked, {}) == ()
-    assert len(not_in_force(asked, {"enable_prefix_caching": "False", "gpu_memory_utilization": "0.92"})) == 2
 
 
 @pytest.mark.parametrize(

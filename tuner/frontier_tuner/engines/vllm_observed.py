@@ -1,53 +1,14 @@
-"""What a started engine teaches about configurations: options that are not in force, and refusals to remember.
+"""What an engine teaches about configurations: what it refused for a reason that holds for others is not tried again.
 
-The engine has the last word. An option that it silently dropped must not be credited with what was measured, and what
-it refused for a reason that holds for others must not be tried again with those.
+Whether an engine that runs has in force what was asked for is told by `frontier_tuner.prometheus.effective`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from frontier_tuner.configuration import Configuration, Value
-from frontier_tuner.engines.vllm_parameters import CACHE, MEMORY, PP, TP
+from frontier_tuner.engines.vllm_parameters import CACHE, PP, TP
 from frontier_tuner.parameter import Rule, shown
-
-CACHE_INFO = "vllm:cache_config_info"
-"""The metric whose labels are the cache's settings in force."""
-
-_SAME_FORMATS = {"fp8_e4m3": "fp8"}
-_LABELS: Mapping[str, str] = {
-    CACHE: "cache_dtype",
-    "enablePrefixCaching": "enable_prefix_caching",
-    MEMORY: "gpu_memory_utilization",
-    "blockSize": "block_size",
-}
-
-
-def not_in_force(configuration: Configuration, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each option that the engine says it does not have in force; empty where all agree.
-
-    What the engine does not tell is not held against it.
-
-    Args:
-        configuration: What was asked for.
-        labels: Labels of the engine's `vllm:cache_config_info`.
-    """
-    found = []
-    for name, label in _LABELS.items():
-        said = labels.get(label)
-        if name in configuration and said is not None and not _agrees(name, configuration[name], said):
-            found.append(f"{name} {shown(configuration[name])} is not in force: the engine says {label} {said}")
-    return tuple(found)
-
-
-def _agrees(name: str, asked: Value, said: str) -> bool:
-    if name == MEMORY:
-        try:
-            return round(float(said) * 100) == asked
-        except ValueError:
-            return False
-    wanted = str(asked).lower()
-    return _SAME_FORMATS.get(wanted, wanted) == _SAME_FORMATS.get(said.lower(), said.lower())
 
 
 def learned_rules(refusals: Iterable[tuple[Configuration, str]]) -> tuple[Rule, ...]:
