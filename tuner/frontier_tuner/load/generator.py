@@ -115,9 +115,12 @@ class _Generator:
             await self._exporter.wait_for_scrape(wait)
             begin = perf_counter()
             ticker = asyncio.create_task(self._watch_lag())
-            await self._hold()
-            await self._drain()
-            ticker.cancel()
+            try:
+                await self._hold()
+                await self._drain()
+            finally:
+                ticker.cancel()
+                await self._abandon()
             ending = self._ending or await self._time_up()
             scraped = await self._exporter.wait_for_scrape(wait)
             return self._summary(begin, perf_counter(), ending, scraped=scraped)
@@ -272,12 +275,15 @@ class _Generator:
     async def _drain(self) -> None:
         seen = max(histogram.quantile(0.95) for histogram in self._metrics.e2e.values())
         bound = min(self._options.timeout_seconds, MAX_DRAIN_SECONDS, 2 * seen or MAX_DRAIN_SECONDS)
-        if not self._tasks:
-            return
-        _, pending = await asyncio.wait(tuple(self._tasks), timeout=bound)
-        for task in pending:
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=bound)
+
+    async def _abandon(self) -> None:
+        """Cancel what is still under way, so that no connection outlives the run."""
+        left = tuple(self._tasks)
+        for task in left:
             task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _watch_lag(self) -> None:
         while True:
