@@ -28,7 +28,7 @@ from rich.table import Table
 from frontier_tuner import journal
 from frontier_tuner.engines.vllm import gpus
 from frontier_tuner.frontier import Point, frontier, hypervolume, points
-from frontier_tuner.measurement import ITL, TTFT, key
+from frontier_tuner.measurement import ITL, TTFT, Measurement, key
 from frontier_tuner.plants import report
 from frontier_tuner.plants.process import ProcessPlant
 from frontier_tuner.plants.setup import process_settings, read_spec
@@ -129,8 +129,8 @@ def tune(spec: StudySpec, plant: ProcessPlant, path: Path, starts: int) -> None:
     CONSOLE.print(f"tune stopped: {stop.reason}: {stop.message}", highlight=False)
 
 
-def show_rung(measurement: object) -> None:
-    report.print_rung(CONSOLE, measurement)  # type: ignore[arg-type]
+def show_rung(measurement: Measurement) -> None:
+    report.print_rung(CONSOLE, measurement)
 
 
 def show_trial(record: TrialRecord) -> None:
