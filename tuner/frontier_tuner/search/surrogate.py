@@ -16,15 +16,12 @@ from scipy.optimize import minimize
 
 from frontier_tuner.predict import Floats
 from frontier_tuner.search.candidates import Integers
-from frontier_tuner.search.goal import SPEED, THROUGHPUT
 from frontier_tuner.search.kernel import KnobKernel
 
 BASES = 3
 """Level, slope and bend of a curve."""
 OFFSET = np.array([0.8, 0.6, 0.3])
 """Standard deviation of what all curves have in common against the base: level, slope, bend."""
-AXES = [SPEED, THROUGHPUT]
-"""Two views of one step time: their amplitudes are learnt together."""
 LEAST_WEIGHT = 0.02
 """Hypotheses with less than this weight are left out."""
 TRUSTS = (1.0, 0.5, 0.0)
@@ -48,8 +45,6 @@ class Hyper:
         bend: The bend of a curve against its level.
         start: Luck of a start.
         rung: Noise of a rung.
-        level: What a trusted prior's speeds and throughputs are off by, all alike. Starts are chosen where a prior
-            promises most, so they fall short of it; the smaller this is, the more of that is put down to their knobs.
         distrust: Factor on the amplitudes without any trust in the prior: then the knobs must carry everything.
         steps: Steps of the maximisation.
     """
@@ -64,7 +59,6 @@ class Hyper:
     start: tuple[float, float] = (0.04, 0.3)
     rung: tuple[float, float] = (0.03, 0.6)
     distrust: float = 3.0
-    level: float = 0.8
     steps: int = 25
 
 
@@ -152,7 +146,8 @@ class Surrogate:
         return beliefs
 
     def _alike(self, count: int) -> list[list[int]]:
-        return [AXES, *([metric] for metric in range(len(AXES), count))]
+        # The axes are two views of one step time: their amplitudes are learnt together.
+        return [[0, 1], *([metric] for metric in range(2, count))]
 
     def _metrics(self, curves: Curves, metrics: list[int], among: Floats, across: Floats) -> list[list[Belief]]:
         owner = curves.candidate[curves.start]
@@ -167,7 +162,7 @@ class Surrogate:
             answer = minimize(
                 self._loss,
                 middle,
-                args=(residual, among, powers, curves.start, middle, self._shared(trust, metrics)),
+                args=(residual, among, powers, curves.start, middle),
                 jac=True,
                 method="L-BFGS-B",
                 bounds=list(zip(middle - BOUNDS * self._width, middle + BOUNDS * self._width, strict=True)),
@@ -179,43 +174,19 @@ class Surrogate:
         weights /= weights.sum()
         return [
             [
-                self._belief(
-                    float(weight),
-                    trust,
-                    theta,
-                    residual[:, column],
-                    curves.start,
-                    powers,
-                    among,
-                    across,
-                    shared=self._shared(trust, metrics),
-                )
+                self._belief(float(weight), trust, theta, residual[:, column], curves.start, powers, among, across)
                 for weight, (_, trust, theta, residual) in zip(weights, fits, strict=True)
                 if weight > LEAST_WEIGHT
             ]
             for column in range(len(metrics))
         ]
 
-    def _shared(self, trust: float, metrics: list[int]) -> Floats:
-        """Return (3,): variances of what all curves have in common against the base: level, slope, bend."""
-        offset = OFFSET.copy()
-        if metrics == AXES:
-            offset[0] = trust * self._hyper.level + (1 - trust) * OFFSET[0]
-        return np.asarray(offset**2, dtype=np.float64)
-
     def _unpack(self, theta: Floats, terms: int) -> tuple[Floats, Floats, float, float]:
         values = np.exp(2 * theta)
         return values[:terms], np.array([1.0, values[terms], values[terms + 1]]), values[terms + 2], values[terms + 3]
 
     def _loss(
-        self,
-        theta: Floats,
-        residual: Floats,
-        among: Floats,
-        powers: Floats,
-        start: Integers,
-        middle: Floats,
-        shared: Floats,
+        self, theta: Floats, residual: Floats, among: Floats, powers: Floats, start: Integers, middle: Floats
     ) -> tuple[float, Floats]:
         """Return the negative log posterior of the amplitudes and its gradient."""
         terms = among.shape[0]
@@ -223,7 +194,7 @@ class Surrogate:
         similar = np.tensordot(amplitude, among, 1)[np.ix_(start, start)]
         same = start[:, None] == start[None]
         loads = (powers * bases) @ powers.T
-        covariance = _covariance(similar * loads, powers, shared, same, whole, each)
+        covariance = _covariance(similar * loads, powers, same, whole, each)
         lower = np.linalg.cholesky(covariance)
         inverse = np.linalg.inv(covariance)
         pull = inverse @ residual
@@ -255,15 +226,12 @@ class Surrogate:
         powers: Floats,
         among: Floats,
         across: Floats,
-        *,
-        shared: Floats,
     ) -> Belief:
         terms = among.shape[0]
         amplitude, own, whole, each = self._unpack(theta, terms)
         similar = np.tensordot(amplitude, among, 1)[np.ix_(start, start)]
         same = start[:, None] == start[None]
-        knobs = similar * ((powers * own) @ powers.T)
-        lower = np.linalg.cholesky(_covariance(knobs, powers, shared, same, whole, each))
+        lower = np.linalg.cholesky(_covariance(similar * ((powers * own) @ powers.T), powers, same, whole, each))
         starts = among.shape[1]
         similar = np.tensordot(amplitude, across, 1)
         # One column for each start and base: where a rung's weight goes.
@@ -272,6 +240,7 @@ class Surrogate:
         flat = np.linalg.solve(lower, spread.reshape(len(start), starts * BASES))
         pull = (flat.T @ np.linalg.solve(lower, residual)).reshape(starts, BASES)
         inner = (flat.T @ flat).reshape(starts, BASES, starts, BASES)
+        shared = OFFSET**2
         mean = similar @ pull * own + shared * pull.sum(0)
         out = np.zeros((len(similar), BASES, BASES))
         for i in range(BASES):
@@ -288,11 +257,9 @@ class Surrogate:
         return Belief(weight, trust, mean, out)
 
 
-def _covariance(
-    knobs: Floats, powers: Floats, shared: Floats, same: NDArray[np.bool_], whole: float, each: float
-) -> Floats:
+def _covariance(knobs: Floats, powers: Floats, same: NDArray[np.bool_], whole: float, each: float) -> Floats:
     """Return (r, r): how rungs vary together, by what is common, by their knobs, by their start and by themselves."""
-    common = (powers * shared) @ powers.T
+    common = (powers * OFFSET**2) @ powers.T
     return np.asarray(common + knobs + whole * same + each * np.eye(len(same)), dtype=np.float64)
 
 
