@@ -145,16 +145,17 @@ def _marked(belongs: Callable[[str], bool]) -> Iterator[int]:
 
 def _end(belongs: Callable[[str], bool]) -> int:
     """Kill every process whose mark belongs and return how many there were; repeated until none is born any more."""
-    count = 0
+    ended: set[int] = set()
     for _ in range(20):
         found = list(_marked(belongs))
         if not found:
             break
-        count += len(found)
+        # One that was killed a moment ago may still be there.
+        ended.update(found)
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    return count
+    return len(ended)
 
 
 def end_marked(mark: str) -> int:
